@@ -1,4 +1,4 @@
-// What an Amp and everything that it hands out share.
+// The state that an Amp shares with all objects that it returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,20 +25,20 @@ namespace ddp::amp::detail {
 struct AmpState {
   Options options{};
   Properties properties{};
-  std::string rank{};  ///< begins error messages
+  std::string rank{};  ///< the beginning of error messages
   c10::DeviceType device = c10::kCPU;
   std::unordered_set<const torch::nn::Module*> models{};
   std::vector<std::unique_ptr<OptimizerRecord>> records{};
   std::vector<LossScaler> scalers{};
-  std::vector<at::Tensor> unreported{};       ///< per scaler: overflows of delayed checks; undefined for none
-  std::unique_ptr<WrappedParameters> mark{};  ///< on the optimizers' parameters
-  std::exception_ptr failure{};               ///< of a ScaledLoss's destructor, for the next call to throw
+  std::vector<at::Tensor> unreported{};       ///< per scaler: overflows that delayed checks found; undefined if none
+  std::unique_ptr<WrappedParameters> mark{};  ///< marks the optimizers' parameters
+  std::exception_ptr failure{};               ///< thrown by a ScaledLoss's destructor; the next call throws it
 
   OptimizerRecord& record_of(const torch::optim::Optimizer& optimizer) const;
   void throw_failure();
 };
 
-/// Brings the parameters up to date when someone has written to their masters.
+/// Updates the parameters if the program has written to their masters.
 void before_forward(const AmpState& state);
 
 }  // namespace ddp::amp::detail

@@ -22,7 +22,7 @@ void leave_scope() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
 }
 
-// Whether autocast can be enabled on the device. If not, it warns as Python does.
+// Whether autocast can be enabled on the device. If not, prints the same warning as Python.
 bool usable(c10::DeviceType device, c10::ScalarType dtype) {
   if (device == c10::kCUDA) {
     if (torch::cuda::is_available()) return true;

@@ -30,7 +30,7 @@
 namespace ddp {
 namespace {
 
-// The group of the first parameter that is a shard: all shards of a model have the same group.
+// Returns the group of the first parameter that is a shard; all shards of a model have the same group.
 std::optional<GroupHandle> shard_group_of(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
@@ -103,7 +103,7 @@ std::vector<at::Tensor> GradScaler::check(torch::optim::Optimizer& optimizer, co
       const bool half = gradient.scalar_type() == at::kHalf;
       if (half && !allow_half) fail<std::invalid_argument>("Attempting to unscale FP16 gradients.");
       if (gradient.is_sparse()) {
-        // The values of repeated indices may overflow only when they are added.
+        // With repeated indices, the values may overflow only when they are added.
         if (half) parameter.mutable_grad() = gradient = gradient.coalesce();
         gradient = gradient._values();
       }
@@ -112,7 +112,7 @@ std::vector<at::Tensor> GradScaler::check(torch::optim::Optimizer& optimizer, co
   }
   std::vector<at::Tensor> found_infs = amp::detail::unscale(gradients, inverse_scale);
   if (options_.agree_on_found_inf) amp::detail::agree(found_infs, scale_.device(), *options_.group);
-  // Each rank has different gradients of a sharded model, so the ranks must agree.
+  // With a sharded model, each rank has different gradients, so the ranks must agree.
   if (!options_.agree_on_found_inf) {
     if (const auto group = shard_group_of(optimizer)) amp::detail::agree(found_infs, scale_.device(), *group);
   }
@@ -141,7 +141,7 @@ at::Tensor GradScaler::step(torch::optim::Optimizer& optimizer, torch::optim::Op
   }
   at::Tensor result;
   if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
-    // The kernel divides by the scale and reads found_inf itself. So the host does not wait for the device.
+    // The kernel itself divides by the scale and reads found_inf, so the host does not wait for the device.
     optim::GradientScaling scaling;
     if (state.stage == Stage::kReady) {
       state.found_infs = check(optimizer, scalar(1.0, at::kFloat, scale_.device()), /*allow_half=*/true);
@@ -204,7 +204,7 @@ void GradScaler::update(const at::Tensor& new_scale) {
   at::Tensor value = at::empty_like(scale_);
   copy_into(value, new_scale);
   value.clamp_(options_.min_scale, amp::detail::kLargestScale);
-  // Reading the value would make the host wait, so NaN is replaced here instead of refused.
+  // The host would have to wait to read the value, so NaN is replaced here instead of being refused.
   scale_.copy_(at::where(value.isnan(), scale_, value));
   floor_->begin_at_unknown();
   optimizers_.clear();

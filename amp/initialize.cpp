@@ -1,4 +1,4 @@
-// initialize(): checks first, then changes, so that a refused call leaves everything as it was.
+// initialize() checks all arguments before it changes anything, so that a refused call has no effect.
 #include <algorithm>
 #include <stdexcept>
 
@@ -77,7 +77,7 @@ std::vector<at::Tensor> leaves_of(const Optimizers& optimizers) {
   return leaves;
 }
 
-// Converts the optimizer's state to the current types of its parameters.
+// Converts the optimizer's state to the current dtypes of its parameters.
 void cast_state(Optimizer& optimizer) {
   auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer);
   if (fused == nullptr || optimizer.state().empty()) return;

@@ -54,7 +54,7 @@ at::Tensor LossScaler::inverse(c10::Device device) const {
 
 void LossScaler::update(const at::Tensor& found_inf) {
   if (!dynamic_) {
-    ++unskipped_;  // as apex counts it
+    ++unskipped_;  // as in apex
     return;
   }
   const at::NoGradGuard no_grad;

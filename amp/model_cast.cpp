@@ -17,7 +17,7 @@ namespace nn = torch::nn;
 void cast(at::Tensor tensor, c10::ScalarType dtype) {
   if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == dtype) return;
   at::Tensor gradient = tensor.grad();
-  if (gradient.defined()) tensor.mutable_grad().reset();  // set_data() refuses a gradient of another type
+  if (gradient.defined()) tensor.mutable_grad().reset();  // set_data() refuses a gradient of another dtype
   tensor.set_data(tensor.detach().to(dtype));
   if (gradient.defined()) tensor.mutable_grad() = gradient.detach().to(dtype);
 }

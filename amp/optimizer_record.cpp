@@ -16,7 +16,7 @@
 namespace ddp::amp::detail {
 namespace {
 
-// The values of repeated indices of a sparse gradient may overflow only when they are added.
+// With repeated indices, the values of a sparse gradient may overflow only when they are added.
 at::Tensor summed(const at::Tensor& gradient) {
   return gradient.is_sparse() ? gradient.coalesce() : gradient;
 }
@@ -30,7 +30,7 @@ at::Tensor values_of(const at::Tensor& gradient) {
 OptimizerRecord::OptimizerRecord(torch::optim::Optimizer& optimizer, bool master_weights, std::string rank)
     : optimizer_(&optimizer), rank_(std::move(rank)) {
   const at::NoGradGuard no_grad;
-  // LibTorch's parameters() lists tied weights twice: each has one master and is unscaled once.
+  // LibTorch's parameters() lists tied weights twice, but they must have one master and be unscaled once.
   std::unordered_map<const c10::TensorImpl*, at::Tensor> known;
   for (auto& group : optimizer.param_groups()) {
     for (at::Tensor& parameter : group.params()) {
@@ -66,12 +66,12 @@ void OptimizerRecord::adopt(at::Tensor& parameter) {
 }
 
 void OptimizerRecord::prepare_backward() {
-  if (scaled_gradients_) return;  // earlier backwards have left gradients of the same scale; all are finished together
-  // A gradient that still exists belongs to an earlier backward, and the master has its values already.
+  if (scaled_gradients_) return;  // earlier backwards left gradients with this scale; all are finished together
+  // A gradient that still exists is from an earlier backward, and the master already contains its values.
   for (const at::Tensor& half : halves_) half.mutable_grad().reset();
   for (size_t i = 0; i < direct_.size(); ++i) {
     at::Tensor& gradient = direct_[i].mutable_grad();
-    // A copy: DistributedDataParallel reduces the new gradient in the same bucket.
+    // A copy, because DistributedDataParallel reduces the new gradient in the same bucket.
     put_aside_[i] = gradient.defined() ? gradient.detach().clone() : at::Tensor();
     gradient.reset();
   }
@@ -80,7 +80,7 @@ void OptimizerRecord::prepare_backward() {
 std::vector<at::Tensor> OptimizerRecord::finish_backward(const at::Tensor& inverse_scale) {
   const at::NoGradGuard no_grad;
   scaled_gradients_ = false;
-  std::vector<at::Tensor> fresh;  // to be unscaled
+  std::vector<at::Tensor> fresh;  // gradients to unscale
   std::vector<std::pair<size_t, at::Tensor>> added;
   for (size_t i = 0; i < halves_.size(); ++i) {
     const at::Tensor& gradient = halves_[i].grad();
@@ -155,8 +155,9 @@ void OptimizerRecord::step() {
       copy_to_model();
     }
   }
-  found_inf_.reset();  // not earlier: the optimizer may have refused the step
-  for (const at::Tensor& master : masters_) master.mutable_grad().reset();  // the user clears the model's gradients
+  found_inf_.reset();  // not earlier, because the optimizer may refuse the step
+  // The user clears the gradients of the model.
+  for (const at::Tensor& master : masters_) master.mutable_grad().reset();
 }
 
 void OptimizerRecord::follow_model() {
@@ -168,7 +169,7 @@ void OptimizerRecord::follow_model() {
 
 void OptimizerRecord::update_model() {
   if (versions() == seen_versions_) return;
-  training_ = true;  // values that the program wrote to the masters are kept
+  training_ = true;  // keeps the values that the program wrote to the masters
   copy_to_model();
 }
 

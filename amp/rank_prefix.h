@@ -1,4 +1,4 @@
-// The beginning of this folder's error messages.
+// The beginning of the error messages in this folder.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,8 @@
 
 namespace ddp::amp::detail {
 
-/// "rank 1 of 2: ", of `group` if there is one, else of the launcher's variables.
+/// Returns a prefix such as "rank 1 of 2: ", from `group` if there is one, otherwise from the launcher's environment
+/// variables.
 std::string rank_prefix(const std::optional<GroupHandle>& group);
 
 }  // namespace ddp::amp::detail

@@ -42,7 +42,7 @@ void ScaleFloor::look(const at::Tensor& scale, const at::Tensor& tracker) {
   if (scale.is_cpu()) {
     judge(*scale.const_data_ptr<float>(), *tracker.const_data_ptr<int32_t>() == 0);
   } else if (ddp::detail::is_capturing()) {
-    return;  // during a capture nothing is computed
+    return;  // during a capture, operators do not run
   } else if (arrived_) {
     if (!arrived_->query()) return;
     arrived_.reset();
@@ -68,8 +68,7 @@ void ScaleFloor::begin_copy(const at::Tensor& scale, const at::Tensor& tracker) 
   arrived_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
-// A scale that was at the floor from the beginning does not cause a warning before an overflow. NaN counts as below the
-// floor.
+// A scale that was at the floor from the beginning causes no warning before an overflow. NaN counts as below the floor.
 void ScaleFloor::judge(double scale, bool after_overflow) {
   begins_above_ = begins_above_ || scale > value_;
   if (has_warned_ || scale > value_ || !(begins_above_ || after_overflow)) return;

@@ -1,5 +1,5 @@
-// The least value of a dynamic loss scale, which keeps steps that all overflow from halving the scale to 0, and the
-// warnings that the scale was reduced to the floor or that a loaded scale is below it.
+// The minimum of a dynamic loss scale. It prevents the scale from being halved to 0 if all steps overflow. This class
+// also prints the warnings that the scale was reduced to the floor or that a loaded scale is below it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace ddp::amp::detail {
 
-/// Scales within these limits are float32 numbers with a finite reciprocal.
+/// A scale within these limits is a float32 number with a finite reciprocal.
 constexpr double kSmallestScale = std::numeric_limits<float>::min();
 constexpr double kLargestScale = std::numeric_limits<float>::max();
 
@@ -21,27 +21,28 @@ inline bool is_scale(double value) {
 
 class ScaleFloor {
  public:
-  /// `what` begins the warning: whose scale it is, with the rank.
+  /// The warning begins with `what`, which names the scale and the rank.
   ScaleFloor(double value, std::string what);
 
   double value() const { return value_; }
 
-  /// The host has set the scale to this.
+  /// Called when the host has set the scale to `scale`.
   void begin_at(double scale);
 
-  /// The scale was set to a number that only the device knows. Until look() sees it above the floor, a scale at the
-  /// floor is not a sign of an overflow.
+  /// Called when the scale was set to a number that only the device knows. A scale at the floor then does not indicate
+  /// an overflow until look() has seen it above the floor.
   void begin_at_unknown();
 
-  /// Warns that a loaded state has the scale `loaded`, which is below the floor. Each call warns.
+  /// Warns that a loaded state has the scale `loaded`, which is below the floor. Every call prints a warning.
   void warn_of_raised(double loaded) const;
 
-  /// After each update of `scale` (float32) and `tracker` (int32, good steps since the scale changed), on one device:
-  /// warns once when `scale` was reduced to the floor. On the CPU in this call. On other devices the host does not
-  /// wait: both are copied in every 16th call, and the warning comes from a call after the copy has arrived.
+  /// Called after each update of `scale` (float32) and `tracker` (int32, good steps since the scale changed), which are
+  /// on one device. Warns once if `scale` was reduced to the floor. On the CPU, it warns in this call. For other
+  /// devices, the host does not wait: every 16th call starts a copy of both tensors, and a call after the copy has
+  /// completed warns.
   void look(const at::Tensor& scale, const at::Tensor& tracker);
 
-  /// The same, where the host has read a scale anyway.
+  /// The same for a scale that the host has already read.
   void look(double scale);
 
  private:
@@ -54,7 +55,7 @@ class ScaleFloor {
   bool has_warned_ = false;
   int calls_ = 0;
   at::Tensor scale_{};    // pinned copies
-  at::Tensor tracker_{};  // likewise
+  at::Tensor tracker_{};  // pinned as well
   std::optional<c10::Event> arrived_{};
 };
 

@@ -58,7 +58,7 @@ void ScaledLoss::finish() {
   for (detail::OptimizerRecord* record : records_) {
     for (at::Tensor& found : record->finish_backward(inverse)) found_infs.push_back(std::move(found));
   }
-  if (!scaler.is_dynamic()) return scaler.update({});  // with a static scale no step is skipped
+  if (!scaler.is_dynamic()) return scaler.update({});  // with a static scale, no step is skipped
   at::Tensor overflow = detail::combine(found_infs, inverse.device());
   for (detail::OptimizerRecord* record : records_) record->note(overflow);
   if (at::Tensor& earlier = state_->unreported[id]; earlier.defined()) {

@@ -19,9 +19,7 @@
 namespace ddp::horovod {
 namespace {
 
-// Computes 1 - dot / 2
-// x
-// ² on the device, without a host synchronization.
+// Computes 1 - dot / (2 * squared_norm), or 1 if the norm is 0, on the device and without a host synchronization.
 at::Tensor coefficient(const at::Tensor& dot, const at::Tensor& squared_norm) {
   const at::Tensor usual = 1 - dot / (2 * squared_norm);
   return at::where(squared_norm > 0, usual, at::ones_like(usual));
@@ -40,14 +38,14 @@ void check(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
   }
 }
 
-// Exchanges the tensors with the partner once, and computes the adaptive sum of each. The lower rank's values come
-// first on both sides, so that both compute the same bits.
+// Exchanges the tensors with the partner once, and computes the adaptive sum of each. On both sides, the values of the
+// lower rank are the first operand, so that both sides compute the same bits.
 void combine(const std::vector<at::Tensor>& tensors, int partner, const GroupHandle& group) {
   std::vector<at::Tensor> rows;
   for (const at::Tensor& tensor : tensors) rows.push_back(tensor.detach().reshape({-1}));
   at::Tensor mine = at::cat(rows);
   const BackendTraits* backend = ddp::detail::backend_for(group, mine.device());
-  if (backend == nullptr || !backend->sends_on_device) mine = mine.cpu();  // gloo sends from the host only
+  if (backend == nullptr || !backend->sends_on_device) mine = mine.cpu();  // gloo can send only from the host
   const at::Tensor theirs = at::empty_like(mine);
   batch_send_recv({send_to(partner, mine), receive_from(partner, theirs)}, group);
   const bool lower = group.rank() < partner;

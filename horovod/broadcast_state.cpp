@@ -15,7 +15,7 @@
 namespace ddp::horovod {
 namespace {
 
-/// The device of the first parameter. (Optimizer::parameters() is deprecated and prints a warning on standard error.)
+/// Returns the device of the first parameter. (Optimizer::parameters() is deprecated and prints a warning on stderr.)
 c10::Device device_of(torch::optim::Optimizer& optimizer, c10::Device without_parameters) {
   for (const auto& parameters : optimizer.param_groups()) {
     if (!parameters.params().empty()) return parameters.params().front().device();

@@ -56,7 +56,7 @@ Pending<at::Tensor> Context::allreduce_async_(at::Tensor tensor, const Allreduce
   multiply(values, options.prescale_factor);
   const auto rescale = [values, factor = options.postscale_factor]() mutable { multiply(values, factor); };
   if (options.op == Op::kAdasum) {
-    // The rounds of adasum depend on each other, so it runs at once, and the handle is complete.
+    // The rounds of Adasum depend on each other, so it runs synchronously, and the returned handle is already complete.
     adasum_allreduce({values}, group_);
     return all_reduce_coalesced_async({}, group_).then(std::move(tensor), rescale);
   }

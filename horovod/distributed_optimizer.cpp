@@ -55,7 +55,7 @@ void check(torch::optim::Optimizer& inner, const GroupHandle& group, const Distr
   if (options.fusion_threshold_bytes <= 0) refuse(group, "fusion_threshold_bytes must be positive");
 }
 
-// The optimizer's parameters that require gradients, with their names.
+// Returns the optimizer's parameters that require gradients, with their names.
 NamedTensors named_parameters_of(torch::optim::Optimizer& inner, const GroupHandle& group, const NamedTensors& named) {
   std::unordered_set<std::string> names;
   std::unordered_map<const c10::TensorImpl*, std::string> name_of;
@@ -200,7 +200,7 @@ class DistributedOptimizer::Impl {
   bool synchronize_in_step = true;
 
  private:
-  // Runs in the thread of the backward; there is one per device.
+  // Runs in a thread of the backward; there is one such thread per device.
   void gradient_accumulated(size_t parameter) {
     const std::lock_guard lock(mutex_);
     if (passes_left_[parameter] <= 0) {
@@ -220,15 +220,15 @@ class DistributedOptimizer::Impl {
                            "being reduced");
   }
 
-  // Keeps the hooks if the loop does not call this class's zero_grad(). synchronize() also reduces gradients that no
-  // hook has reported, but without overlap.
+  // Keeps the hooks even if the training loop does not call this class's zero_grad(). synchronize() also reduces
+  // gradients that no hook has reported, but then communication does not overlap with the backward.
   void keep_hooks() {
     for (GradientHook& hook : hooks_) hook.keep();
   }
 
   void reset_passes() { std::fill(passes_left_.begin(), passes_left_.end(), options_.backward_passes_per_step); }
 
-  // Each rank steps with its own gradients. The ranks then combine the differences of the parameters.
+  // Each rank steps with its own gradients. Then the ranks combine the changes of the parameters.
   void adasum_step() {
     begun_ = false;
     reset_passes();
@@ -236,7 +236,7 @@ class DistributedOptimizer::Impl {
     std::vector<at::Tensor> starts;
     for (const at::Tensor& parameter : parameters_) starts.push_back(parameter.detach().clone());
     {
-      const at::AutoGradMode with_grad(true);  // as outside of this function, because some optimizers check it
+      const at::AutoGradMode with_grad(true);  // as in a direct call, because some optimizers check it
       inner_.step();
     }
     const auto compressed = wire_dtype(options_.compression);
@@ -258,11 +258,11 @@ class DistributedOptimizer::Impl {
   std::vector<at::Tensor> parameters_;
   std::mutex mutex_;
   std::vector<int> passes_left_;
-  bool begun_ = false;  // a backward has run since the last reduction
+  bool begun_ = false;  // whether a backward has run since the last reduction
   bool synchronized_ = false;
   bool warned_ = false;
   std::optional<GradientBuckets> buckets_;
-  std::vector<GradientHook> hooks_;  // the last member, so that the hooks are removed first
+  std::vector<GradientHook> hooks_;  // the last member, because the hooks must be removed first
 };
 
 DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& inner, const GroupHandle& group,

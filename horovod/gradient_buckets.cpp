@@ -139,7 +139,7 @@ void GradientBuckets::finish() {
       put_back(bucket);
     }
   } catch (...) {
-    // Messages that are being sent still use the buckets' memory.
+    // Messages that are still being sent use the memory of the buckets.
     for (Bucket& bucket : buckets_) {
       if (bucket.pending) bucket.flat = at::empty_like(bucket.flat);
     }

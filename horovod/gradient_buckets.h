@@ -1,4 +1,4 @@
-// Internal: all-reduce of gradients while backward still runs, bucket by bucket.
+// Internal: all-reduces gradients in buckets while the backward still runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,33 +12,35 @@
 
 namespace ddp::horovod {
 
-/// Which parameters share a message: indices into a list of parameters.
+/// The parameters of each bucket, as indices into a list of parameters.
 using BucketPlan = std::vector<std::vector<size_t>>;
 
-/// Splits `parameters` into buckets of one dtype and device each: the lists in `groups` by themselves, the rest from
-/// the last parameter to the first, whose order is about that in which gradients become ready, into pieces of at most
-/// `max_bytes` (at least one parameter each). Buckets follow each other in the order in which they can become complete.
+/// Splits `parameters` into buckets of one dtype and device each. The lists in `groups` are split separately. The other
+/// parameters are split from the last to the first, which is about the order in which their gradients become ready,
+/// into buckets of at most `max_bytes` (but at least one parameter). Buckets are in the order in which they can become
+/// complete.
 BucketPlan plan_buckets(const std::vector<at::Tensor>& parameters, const BucketPlan& groups, int64_t max_bytes);
 
 /// Settings of GradientBuckets.
 struct GradientBucketsOptions {
-  bool average = true;                         ///< else the sum
-  double predivide_factor = 1.0;               ///< divides before the reduction, multiplies after it
-  std::optional<at::ScalarType> wire_dtype{};  ///< dtype in which gradients travel; default: their own
-  bool sparse_as_dense = false;                ///< accept sparse gradients, as dense ones; else they are refused
+  bool average = true;            ///< average or sum
+  double predivide_factor = 1.0;  ///< gradients are divided by it before the reduction and multiplied by it afterwards
+  std::optional<at::ScalarType> wire_dtype{};  ///< dtype in which gradients are sent; default: their own dtype
+  bool sparse_as_dense = false;                ///< convert sparse gradients to dense ones instead of refusing them
 };
 
-/// Reduces gradients over the ranks. Buckets start in the order of the plan on every rank, whatever the order in which
-/// gradients become ready, so that all ranks start the same operation. Not thread-safe.
+/// Reduces gradients over the ranks. Every rank starts the buckets in the order of the plan, independent of the order
+/// in which gradients become ready, so that all ranks start the same operation. Not thread-safe.
 class GradientBuckets {
  public:
   GradientBuckets(std::vector<at::Tensor> parameters, const BucketPlan& plan, GroupHandle group,
                   const GradientBucketsOptions& options);
 
-  /// Copies the parameter's gradient, and starts every bucket that is next in order and complete.
+  /// Copies the parameter's gradient. Then starts the complete buckets, in order, up to the first incomplete one.
   void gradient_ready(size_t parameter);
-  /// Copies the missing gradients (zeros for a parameter without one), starts the remaining buckets, waits for all, and
-  /// stores the results in the gradients. Afterwards, also when it throws, the object is ready for the next step.
+  /// Copies the missing gradients (zeros for a parameter without one), starts the remaining buckets, waits for all
+  /// buckets, and stores the results in the gradients. The object is then ready for the next step, even after an
+  /// exception.
   void finish();
 
  private:
@@ -59,10 +61,10 @@ class GradientBuckets {
   const GroupHandle group_;
   const GradientBucketsOptions options_;
   std::vector<Bucket> buckets_;
-  std::vector<size_t> bucket_of_;  // by parameter
-  std::vector<size_t> place_of_;   // by parameter: position in its bucket
-  std::vector<bool> taken_;        // by parameter
-  size_t started_ = 0;             // buckets
+  std::vector<size_t> bucket_of_;  // index: parameter; value: its bucket
+  std::vector<size_t> place_of_;   // index: parameter; value: its position in the bucket
+  std::vector<bool> taken_;        // index: parameter; value: whether its gradient was copied
+  size_t started_ = 0;             // number of started buckets
 };
 
 }  // namespace ddp::horovod

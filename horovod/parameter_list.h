@@ -1,4 +1,4 @@
-// Internal: the comparison of parameter lists and options between ranks.
+// Internal: compares parameter lists and options between ranks.
 #pragma once
 
 #include <ddprun/comm/process_group.h>
@@ -8,11 +8,12 @@
 
 namespace ddp::horovod {
 
-/// Throws std::runtime_error on every rank when names, shapes or dtypes differ, with the first difference and whose it
-/// is. `operation` begins the message. Collective.
+/// Throws std::runtime_error on every rank if names, shapes or dtypes differ. The message begins with `operation` and
+/// describes the first difference and its rank. Collective.
 void compare_parameters(const NamedTensors& parameters, const char* operation, const GroupHandle& group);
 
-/// The same for an optimizer's options; `plan` has what follows from them for groups and sizes of messages. Collective.
+/// Does the same for an optimizer's options. `plan` contains the groups and message sizes that follow from them.
+/// Collective.
 void compare_options(const DistributedOptimizerOptions& options, const BucketPlan& plan, const GroupHandle& group);
 
 }  // namespace ddp::horovod

@@ -8,13 +8,13 @@
 
 namespace ddp {
 
-/// The text as a field: quoted where it has a comma, a quote or a line break in it.
+/// Returns the text as a CSV field. It is quoted if it contains a comma, a quote or a line break.
 std::string csv_field(std::string_view text);
 
-/// The fields of the row that begins at `at`, which moves after it.
+/// Returns the fields of the row that begins at `at`, and moves `at` to the end of the row.
 std::vector<std::string> csv_row(std::string_view content, size_t& at);
 
-/// The fields of the first row of a file's content.
+/// Returns the fields of the first row of a file's content.
 std::vector<std::string> csv_first_row(std::string_view content);
 
 }  // namespace ddp

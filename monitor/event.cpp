@@ -21,8 +21,8 @@ std::vector<double> default_limits() {
   return limits;
 }
 
-/// Removes the empty buckets on both sides, but keeps one on the left: its limit is where the first occupied bucket
-/// begins.
+/// Removes the empty buckets on both sides, but keeps one on the left, because its limit is the beginning of the first
+/// nonempty bucket.
 void keep_occupied(Histogram& histogram, const std::vector<double>& limits, const std::vector<double>& counts) {
   const auto occupied = [](double count) { return count > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), occupied) - counts.begin();
@@ -81,7 +81,7 @@ std::string plugin_metadata(std::string_view plugin, std::string_view content) {
   return MessageWriter().bytes(1, data.str()).str();
 }
 
-/// google.protobuf.Value
+/// Encodes a google.protobuf.Value.
 std::string dynamic_value(const HyperParameter& parameter) {
   MessageWriter value;
   if (const auto* flag = std::get_if<bool>(&parameter)) {
@@ -120,7 +120,7 @@ std::string experiment(const std::map<std::string, HyperParameter>& parameters,
 std::string session_start_info(double wall_time, const std::map<std::string, HyperParameter>& parameters) {
   MessageWriter message;
   for (const auto& [name, parameter] : parameters) {
-    MessageWriter entry;  // maps are repeated pairs
+    MessageWriter entry;  // a map is encoded as repeated pairs
     entry.bytes(1, detail::valid_utf8(name)).bytes(2, dynamic_value(parameter));
     message.bytes(1, entry.str());
   }
@@ -179,7 +179,7 @@ std::string encode_text(const EventTime& time, std::string_view tag, std::string
 std::string encode_hparams(double wall_time, const std::map<std::string, HyperParameter>& parameters,
                            const std::map<std::string, double>& metrics) {
   constexpr int64_t kSuccess = 1;
-  // The oneof of HParamsPluginData: experiment 2, session_start_info 3, session_end_info 4.
+  // The fields of the oneof in HParamsPluginData: experiment 2, session_start_info 3, session_end_info 4.
   MessageWriter summary;
   const auto add = [&](std::string_view tag, uint32_t field, const std::string& message) {
     const std::string content = MessageWriter().bytes(field, message).str();

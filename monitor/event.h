@@ -1,4 +1,4 @@
-// TensorBoard's event messages as bytes. Field numbers are those of its event.proto and summary.proto.
+// Encodes TensorBoard's event messages. Field numbers are those of its event.proto and summary.proto.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +13,44 @@
 
 namespace ddp {
 
-/// Buckets hold the values from the limit of the bucket before (inclusive) to their own limit (exclusive).
+/// A bucket counts the values from the previous bucket's limit (inclusive) to its own limit (exclusive).
 struct Histogram {
   double min = 0;
   double max = 0;
   double num = 0;
   double sum = 0;
   double sum_squares = 0;
-  std::vector<double> limits{};  ///< right limit of each bucket, rising
-  std::vector<double>
-      counts{};  ///< as many as limits; the first and the last non-empty bucket are kept, and one before
+  std::vector<double> limits{};  ///< the right limit of each bucket, ascending
+  /// One count for each limit. The buckets from the first to the last nonempty one are kept, and one before them.
+  std::vector<double> counts{};
 };
 
-/// Buckets that grow by 10 % from 1e-12 to 1e20 on both sides of 0, which is what torch.utils.tensorboard does by
-/// default. NaN and infinite values are left out; values beyond the outermost limits count in the outermost buckets.
-/// Without any finite value everything is 0 and there is one empty bucket.
+/// The buckets grow by 10 % from 1e-12 to 1e20 on both sides of 0, which is the default of torch.utils.tensorboard. NaN
+/// and infinite values are ignored. Values beyond the outermost limits are counted in the outermost buckets. Without
+/// any finite value, all numbers are 0 and there is one empty bucket.
 Histogram make_histogram(std::span<const float> values);
 
 Histogram make_histogram(std::span<const double> values);
 
 Histogram make_histogram(std::span<const int64_t> values);
 
-/// When something was recorded.
+/// The time at which something was recorded.
 struct EventTime {
   double wall_time = 0;  ///< seconds since 1970
   int64_t step = 0;      ///< the horizontal axis of most charts
 };
 
-/// The first event of every file.
+/// Encodes the first event of every file.
 std::string encode_file_version(double wall_time);
-/// Makes readers drop what other files of the folder hold for this step and later ones.
+/// Makes readers discard the data that other files of the folder contain for this step and later ones.
 std::string encode_session_start(const EventTime& time);
 
 std::string encode_scalar(const EventTime& time, std::string_view tag, double value);
 std::string encode_histogram(const EventTime& time, std::string_view tag, const Histogram& histogram);
 std::string encode_image(const EventTime& time, std::string_view tag, const Bitmap& bitmap);
-/// Markdown, under `<tag>/text_summary` as torch.utils.tensorboard does.
+/// Encodes Markdown text under the tag `<tag>/text_summary`, as torch.utils.tensorboard does.
 std::string encode_text(const EventTime& time, std::string_view tag, std::string_view text);
-/// What the HParams page lists for this run: its parameters, and the tags of the scalars that are its metrics.
+/// Encodes this run's entry in the HParams page: its parameters, and the tags of the scalars that are its metrics.
 std::string encode_hparams(double wall_time, const std::map<std::string, HyperParameter>& parameters,
                            const std::map<std::string, double>& metrics);
 

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-/// With this many bytes in the queue, the writer does not wait for the interval to end.
+/// If the queue holds this many bytes, the writer does not wait for the end of the interval.
 constexpr size_t kWriteAt = size_t{1} << 20;
 constexpr int kMostFilesPerSecond = 1000;
 
@@ -34,11 +34,11 @@ double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Readers read the files of a folder in the order of their names. So the file of a resumed run must sort after the
-/// earlier one, even if both were made in the same second.
+/// Readers read the files of a folder in the order of their names. The file of a resumed run must therefore sort after
+/// the earlier file, even if both were created in the same second.
 int64_t seconds_of_a_new_file(const fs::path& folder) {
   int64_t seconds = now_seconds();
-  const int64_t one_day_on = seconds + 24 * 3600;  // a later time is not just a clock that is slightly wrong
+  const int64_t one_day_on = seconds + 24 * 3600;  // such a late time does not come from a slightly wrong clock
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
@@ -99,7 +99,7 @@ EventFile::~EventFile() {
 void EventFile::add(std::string event) {
   const size_t bytes = event.size() + wire::kRecordOverhead;
   std::unique_lock lock(mutex_);
-  // An event that is larger than the whole queue is accepted when the queue is empty.
+  // An event that is larger than the whole queue is accepted if the queue is empty.
   for_callers_.wait(lock, [&] {
     return closing_ || !error_.empty() || queued_bytes_ == 0 || queued_bytes_ + bytes <= options_.max_queue_bytes;
   });
@@ -150,7 +150,7 @@ void EventFile::write_queue() {
     for_writer_.wait(lock, [&] { return closing_ || !queue_.empty(); });
     for_writer_.wait_for(lock, interval,
                          [&] { return closing_ || flush_up_to_ > written_ || queued_bytes_ >= write_at; });
-    if (queue_.empty()) return;  // closing
+    if (queue_.empty()) return;  // the queue is empty only if the file is being closed
     const std::vector<std::string> events = std::exchange(queue_, {});
     const size_t bytes = queued_bytes_;
     lock.unlock();
@@ -162,8 +162,8 @@ void EventFile::write_queue() {
   }
 }
 
-/// Writes whole records with one call, so that a reader seldom sees an incomplete one. After a failure nothing more is
-/// written: the file ends there, and its complete records stay readable.
+/// Writes whole records with one call, so that a reader seldom sees an incomplete record. After a failure, nothing more
+/// is written: the file ends there, and its complete records stay readable.
 void EventFile::write_records(const std::vector<std::string>& events) {
   if (!error_.empty()) return;
   std::string records;

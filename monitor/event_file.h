@@ -1,4 +1,4 @@
-// An event file in a run's folder, written by a thread of its own.
+// An event file in a run's folder. A background thread writes it.
 #pragma once
 
 #include <chrono>
@@ -16,29 +16,29 @@ namespace ddp {
 
 struct EventFileOptions {
   std::optional<int64_t> purge_step{};               ///< see SummaryWriterOptions
-  std::chrono::milliseconds flush_interval{10'000};  ///< longest time that an event waits in memory
-  size_t max_queue_bytes = size_t{64} << 20;         ///< add() waits for the disk beyond that
+  std::chrono::milliseconds flush_interval{10'000};  ///< the maximum time that an event waits in memory
+  size_t max_queue_bytes = size_t{64} << 20;         ///< if the queue is larger, add() waits for the disk
 };
 
-/// Events go into `<folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>`, a new file each time, whose name sorts
-/// after those of the folder's earlier ones. What is written survives the end of the process, also by SIGKILL.
-/// Safe for concurrent calls.
+/// Writes events to `<folder>/events.out.tfevents.<seconds>.<host>.<pid>.<n>`. Each object creates a new file, and its
+/// name sorts after the earlier files of the folder. Written data survive the end of the process, even by SIGKILL.
+/// Thread-safe.
 class EventFile {
  public:
-  /// Creates the folder and the file. Throws std::runtime_error naming the path.
+  /// Creates the folder and the file. Throws std::runtime_error that names the path.
   explicit EventFile(const std::filesystem::path& folder, const EventFileOptions& options = {});
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  /// Queues an encoded event and returns; waits only while the queue is full. Throws std::runtime_error, naming file
-  /// and cause, once writing has failed or after close().
+  /// Queues an encoded event. It waits only if the queue is full. Throws std::runtime_error, naming the file and the
+  /// cause, after writing has failed or after close().
   void add(std::string event);
 
-  /// Returns when everything queued so far is in the file. Throws as add().
+  /// Returns when everything queued so far is in the file. Throws the same errors as add().
   void flush();
 
-  /// flush(), then closes the file. Harmless when called twice. The destructor does it, without throwing.
+  /// Calls flush(), then closes the file. Further calls do nothing. The destructor does the same without throwing.
   void close();
 
   const std::filesystem::path& path() const { return path_; }
@@ -56,7 +56,7 @@ class EventFile {
   std::condition_variable for_writer_;
   std::condition_variable for_callers_;
   std::vector<std::string> queue_;
-  size_t queued_bytes_ = 0;  // with those being written
+  size_t queued_bytes_ = 0;  // includes the events that are being written
   uint64_t added_ = 0;
   uint64_t written_ = 0;
   uint64_t flush_up_to_ = 0;

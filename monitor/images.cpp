@@ -10,7 +10,7 @@
 namespace ddp {
 namespace {
 
-/// libpng's simplified interface uses 32-bit sizes. With this limit no product can overflow.
+/// libpng's simplified interface uses 32-bit sizes. With this limit, no product can overflow.
 constexpr int64_t kMaxSide = 1 << 16;
 constexpr int64_t kMaxPixels = int64_t{1} << 30;
 
@@ -19,7 +19,7 @@ uint8_t to_byte(uint8_t pixel) {
 }
 
 uint8_t to_byte(float pixel) {
-  if (!(pixel > 0.0F)) return 0;  // also NaN
+  if (!(pixel > 0.0F)) return 0;  // also true for NaN
   return static_cast<uint8_t>(std::min(pixel, 1.0F) * 255.0F);
 }
 
@@ -79,7 +79,7 @@ std::string encode_png(const Bitmap& bitmap) {
   image.width = static_cast<png_uint_32>(bitmap.width);
   image.height = static_cast<png_uint_32>(bitmap.height);
   image.format = kFormats[bitmap.channels - 1];
-  // The buffer is large enough for the worst case, so that the image is compressed only once.
+  // The buffer has the worst-case size, so that the image needs to be compressed only once.
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::string encoded(size, '\0');
   if (png_image_write_to_memory(&image, encoded.data(), &size, 0, bitmap.pixels.data(), 0, nullptr) == 0) {

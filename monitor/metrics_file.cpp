@@ -50,7 +50,7 @@ std::optional<size_t> first_csv_row(std::string_view content, const std::string&
   return std::nullopt;
 }
 
-// For lines that MetricsFile has written: a quote within a text has a backslash before it.
+// For lines written by MetricsFile, in which a quote within a text is escaped by a backslash.
 std::string_view json_number(std::string_view line, const std::string& column) {
   const std::string name = "\"" + column + "\": ";
   for (const std::string& before : {"{" + name, ", " + name}) {
@@ -62,7 +62,7 @@ std::string_view json_number(std::string_view line, const std::string& column) {
   return {};
 }
 
-/// The position of the first row whose integer in `column` is at least `number`; nothing if there is none.
+/// Returns the position of the first row whose integer in `column` is at least `number`; nothing if there is none.
 std::optional<size_t> first_row_from(std::string_view content, MetricsFormat format, const std::string& column,
                                      int64_t number) {
   if (format == MetricsFormat::kCsv) return first_csv_row(content, column, number);
@@ -117,15 +117,15 @@ std::string text_of(const MetricValue& value, MetricsFormat format) {
   return format == MetricsFormat::kJsonLines ? json_string(text) : csv_field(text);
 }
 
-// Locks the file: with two writers, their rows would be mixed, or the second would erase the first one's rows. On a
-// file system without locks the file is opened without one. Throws.
+// Opens and locks the file. Without a lock, the rows of two writers would be mixed, or the second writer would erase
+// the rows of the first. If the file system does not support locks, the file is not locked. Throws on errors.
 int open_alone(const fs::path& path, bool append) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) throw std::runtime_error(path.string() + ": cannot be opened: " + detail::errno_text());
   std::string error;
   if (::flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     error = "is being written already, by this program or another one: every table needs its own file";
-  } else if (!append && ::ftruncate(file, 0) != 0 && errno != EINVAL) {  // a pipe has no length
+  } else if (!append && ::ftruncate(file, 0) != 0 && errno != EINVAL) {  // a pipe cannot be truncated
     error = "cannot be emptied: " + detail::errno_text();
   }
   if (error.empty()) return file;
@@ -163,7 +163,7 @@ MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options) : pat
   header.resize(static_cast<size_t>(existing.gcount()));
   if (header.empty()) return;
   if (format_ == MetricsFormat::kCsv) columns_ = csv_first_row(header);
-  // If a crash has left an incomplete row, the next row begins on a new line.
+  // If a crash has left an incomplete row, the next row must begin on a new line.
   existing.clear();
   existing.seekg(-1, std::ios::end);
   if (existing.get() != '\n') write_bytes("\n");
@@ -235,7 +235,8 @@ std::string MetricsFile::csv_row(const MetricRow& row, std::vector<std::string>&
   return text + "\n";
 }
 
-// Writes all bytes or none: an incomplete row would be read as a row, and the next one would be appended to it.
+// Writes all bytes or none. Otherwise an incomplete row would be read as a row, and the next row would be appended to
+// it.
 void MetricsFile::write_bytes(std::string_view bytes) {
   const off_t begin = ::lseek(file_, 0, SEEK_END);  // -1 for a pipe, from which nothing can be removed
   const detail::BlockFileSizeSignal blocked;

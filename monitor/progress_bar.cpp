@@ -9,13 +9,13 @@
 namespace ddp {
 namespace {
 
-/// Weight of the newest rate in the running mean; tqdm's default.
+/// The weight of the newest rate in the moving average; the default of tqdm.
 constexpr double kSmoothing = 0.3;
-/// Steps in less time than this are not enough to estimate the rate.
+/// Steps that take less time than this are not sufficient to estimate the rate.
 constexpr std::chrono::milliseconds kRateInterval{50};
 constexpr int64_t kDefaultColumns = 80;
 constexpr const char* kClearLine = "\r\x1b[K";
-/// Clears from the outermost bar's line, where the cursor is, to the end of the screen.
+/// Clears everything from the line of the outermost bar, where the cursor is, to the end of the screen.
 constexpr const char* kClearBars = "\r\x1b[J";
 
 bool can_move_cursor(std::FILE* stream) {
@@ -29,7 +29,7 @@ void write(std::FILE* stream, const std::string& text) {
   std::fflush(stream);
 }
 
-/// Writes the text `depth` lines further down and moves the cursor back.
+/// Returns a sequence that writes the text `depth` lines further down and moves the cursor back.
 std::string below(int depth, const std::string& text) {
   if (depth == 0) return text;
   std::string moved(static_cast<size_t>(depth), '\n');
@@ -91,7 +91,7 @@ void ProgressBar::set_postfix(std::initializer_list<std::pair<std::string_view, 
   if (is_shown_) postfix_.assign(values.begin(), values.end());
 }
 
-// Called when the bar is drawn, so that tensors are not read more often than that.
+// Called only when the bar is drawn, so that tensors are not read more often.
 void ProgressBar::read_postfix() {
   if (postfix_.empty()) return;
   state_.postfix.clear();
@@ -109,11 +109,11 @@ void ProgressBar::set_description(std::string description) {
 void ProgressBar::print(std::string_view line) {
   if (rank_ != 0) return;
   const bool over_a_bar = is_shown_ && is_terminal_;
-  // A text of several lines, or one that the terminal wraps, also overwrites the lines of inner bars.
+  // A text of several lines, or a text that the terminal wraps, also overwrites the lines of inner bars.
   std::string text = over_a_bar ? kClearBars : "";
   text.append(line).append("\n");
-  // The text takes the outermost bar's line, so every bar moves down by one line. All is written at once, so that no
-  // bar is visible twice.
+  // The text replaces the line of the outermost bar, so every bar moves down by one line. Everything is written with
+  // one call, so that no bar is visible twice.
   for (ProgressBar* bar = this; over_a_bar && bar != nullptr; bar = bar->outer_) text += bar->drawn(Clock::now());
   write(options_.stream, text);
 }
@@ -151,7 +151,7 @@ std::string ProgressBar::drawn(Clock::time_point now) {
   return format_progress(state_, 0).append("\n");
 }
 
-/// What a line shows besides the times.
+/// Returns what a line shows apart from the times.
 std::string ProgressBar::line_content() const {
   return std::to_string(state_.done) + "\n" + state_.description + "\n" + state_.postfix;
 }
@@ -171,7 +171,7 @@ void ProgressBar::update_rate(Clock::time_point now) {
   done_at_last_rate_ = state_.done;
 }
 
-/// One column less than the terminal's: a full line makes some terminals wrap.
+/// Returns one column less than the width of the terminal, because some terminals wrap a full line.
 int64_t ProgressBar::width() const {
   winsize size{};
   const int file = ::fileno(options_.stream);

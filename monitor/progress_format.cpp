@@ -41,7 +41,8 @@ std::string format_rate(const ProgressState& state) {
   return printf_double("%5.2f", *state.rate) + unit + "/s";
 }
 
-/// `columns` wide; the eighth blocks of Unicode make the edge smooth.
+/// Returns a bar that is `columns` wide. Its end uses Unicode's block elements, which have a resolution of an eighth of
+/// a column.
 std::string bar(double fraction, int64_t columns) {
   constexpr std::array<std::string_view, 8> kPart = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const auto eighths = static_cast<int64_t>(fraction * static_cast<double>(columns) * 8);
@@ -94,7 +95,7 @@ std::string format_progress(const ProgressState& state, int64_t width) {
         format_interval(std::chrono::duration<double>(static_cast<double>(*state.total - state.done) / *state.rate));
   }
   left += printf_double("%3.0f", 100 * fraction) + "%";
-  // (Appended one by one: g++ 12 warns of an overlapping copy in a literal + std::string.)
+  // (The parts are appended one by one, because g++ 12 warns of an overlapping copy in a literal + std::string.)
   std::string counts = " ";
   counts.append(std::to_string(state.done)).append("/").append(std::to_string(*state.total));
   right = counts.append(" [").append(elapsed).append("<").append(remaining).append(", ").append(right).append("]");

@@ -35,7 +35,7 @@ std::optional<int64_t> purge_step_of(const SummaryWriterOptions& options) {
 
 }  // namespace
 
-/// The run's own file, and one per curve of add_scalars().
+/// The file of the run, and one file for each curve of add_scalars().
 class SummaryWriter::Files {
  public:
   Files(std::filesystem::path folder, const SummaryWriterOptions& options)
@@ -48,7 +48,7 @@ class SummaryWriter::Files {
   EventFile& main() { return main_; }
 
   EventFile& of_curve(std::string name) {
-    std::replace(name.begin(), name.end(), '/', '_');  // a name has no subfolders and cannot leave the folder
+    std::replace(name.begin(), name.end(), '/', '_');  // so that the name has no subfolders and stays within the folder
     const std::lock_guard lock(mutex_);
     auto& file = curves_[name];
     if (!file) file = std::make_unique<EventFile>(folder_ / name, options_);

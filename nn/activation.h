@@ -1,4 +1,4 @@
-// The activation of a transformer's layers.
+// The activation functions of transformer layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>

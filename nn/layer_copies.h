@@ -1,4 +1,4 @@
-// The layers of an encoder or decoder.
+// Copies of the layers of an encoder or decoder.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -13,8 +13,8 @@
 
 namespace ddp::nn::detail {
 
-/// While it lives, numbers may be drawn from the CPU's default generator; with its end the generator has the state from
-/// before. Copies of modules need it: LibTorch's clone() draws values for parameters that it then overwrites.
+/// The destructor restores the state that the CPU's default random number generator had at construction. Copying
+/// modules needs this, because LibTorch's clone() draws random values for parameters and then overwrites them.
 class GeneratorGuard {
  public:
   GeneratorGuard();
@@ -27,7 +27,7 @@ class GeneratorGuard {
   at::Tensor state_;
 };
 
-/// `count` copies of `layer`; random numbers stay as they are.
+/// Returns `count` copies of `layer`. The state of the random number generator does not change.
 template <typename Layer>
 torch::nn::ModuleList copies_of(const Layer& layer, int64_t count) {
   if (layer.is_empty()) {
@@ -42,7 +42,7 @@ torch::nn::ModuleList copies_of(const Layer& layer, int64_t count) {
   return layers;
 }
 
-/// A copy, since a clone of the whole must not share it; an empty one of an empty one.
+/// Returns a copy of `norm`, so that a clone of the whole module does not share it. If `norm` is empty, so is the copy.
 inline torch::nn::AnyModule copy_of(const torch::nn::AnyModule& norm) {
   const GeneratorGuard unchanged;
   return norm.is_empty() ? torch::nn::AnyModule() : norm.clone();

@@ -31,7 +31,7 @@ namespace ddp::nn {
 namespace detail {
 namespace {
 
-/// Weights and settings; tensors may be undefined as in MultiheadAttentionImpl.
+/// Weights and settings. Tensors may be undefined if they may be in MultiheadAttentionImpl.
 struct AttentionSettings {
   int64_t num_heads;
   const at::Tensor& in_proj_weight;
@@ -65,13 +65,13 @@ std::string shape_text(std::initializer_list<int64_t> sizes) {
   return text.str();
 }
 
-// `count` projections that were computed as one, each as a contiguous part of the result.
+// Splits the result of `count` projections that were computed in one product. Each part is contiguous.
 at::Tensor split_projection(const at::Tensor& joined, int64_t count) {
   const auto size = joined.size(-1) / count;
   return joined.unflatten(-1, {count, size}).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous();
 }
 
-// Equal inputs are projected in one product, as in Python: separate products round differently.
+// Equal inputs are projected in one product, as in Python, because separate products round differently.
 Projections packed_projections(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& weight,
                                const at::Tensor& bias) {
   const auto size = q.size(-1);
@@ -106,7 +106,7 @@ void pad_masks(at::Tensor& attn_mask, at::Tensor& key_padding_mask) {
   if (key_padding_mask.defined()) key_padding_mask = at::pad(key_padding_mask, {0, 1});
 }
 
-// Makes the heads batches: (length, N, E) becomes (N * heads, length, E / heads).
+// Moves the heads into the batch dimension: (length, N, E) becomes (N * heads, length, E / heads).
 at::Tensor by_heads(const at::Tensor& x, int64_t num_heads) {
   return x.view({x.size(0), x.size(1) * num_heads, x.size(2) / num_heads}).transpose(0, 1);
 }
@@ -159,9 +159,9 @@ at::Tensor without_weights(const Projections& heads, at::Tensor mask, at::IntArr
   return output.view({shape[0], shape[1], output.size(1)});
 }
 
-// (attention, weights) of a query (L, N, E) or (L, E); see MultiheadAttentionImpl::forward(); as Python's
-// torch.nn.functional.multi_head_attention_forward(). The masks are additive
-// ones or undefined.
+// Returns (attention, weights) for a query (L, N, E) or (L, E), as Python's
+// torch.nn.functional.multi_head_attention_forward() does; see MultiheadAttentionImpl::forward(). The masks are
+// additive or undefined.
 std::tuple<at::Tensor, at::Tensor> attend(at::Tensor query, at::Tensor key, at::Tensor value,
                                           at::Tensor key_padding_mask, at::Tensor attn_mask,
                                           const AttentionSettings& settings) {
@@ -335,7 +335,8 @@ std::tuple<at::Tensor, at::Tensor> MultiheadAttentionImpl::forward(const at::Ten
   auto v = value;
   const bool is_turned = options.batch_first() && query.dim() == 3;
   if (is_turned) {
-    // Inputs that were one tensor stay one tensor, since their projections are then computed together.
+    // If inputs were the same tensor, they must stay the same tensor, because their projections are then computed
+    // together.
     q = query.transpose(1, 0);
     k = key.is_same(value) && query.is_same(key) ? q : key.transpose(1, 0);
     v = key.is_same(value) ? k : value.transpose(1, 0);

@@ -22,7 +22,7 @@ namespace {
 
 using detail::WeightParametrization;
 
-// A copy on the device of `like`.
+// Returns a copy of `tensor` on the device of `like`.
 at::Tensor copied(const at::Tensor& tensor, const at::Tensor& like) {
   return tensor.detach().to(like.device(), tensor.scalar_type(), false, /*copy=*/true);
 }
@@ -46,7 +46,7 @@ class WeightNorm : public WeightParametrization {
   int64_t dim_;
 };
 
-// Python's F.normalize() over dimension 0, into `out` where it is defined.
+// Python's F.normalize() over dimension 0. The result is written into `out` if it is defined.
 at::Tensor normalized(const at::Tensor& vector, double eps, at::Tensor out = {}) {
   const auto norm = at::linalg_vector_norm(vector, 2, at::IntArrayRef{0}, /*keepdim=*/true).clamp_min(eps);
   const auto divisor = norm.expand_as(vector);
@@ -59,13 +59,13 @@ struct PowerMethod {
   int64_t dim;
 };
 
-// The approximate singular vectors, under Python's name `0`.
+// The approximate singular vectors. The module is registered under the name `0`, as in Python.
 class SingularVectors : public torch::nn::Module {
  public:
   SingularVectors(const at::Tensor& left, const at::Tensor& right)
       : Module("ddp::nn::SingularVectors"), left_(register_buffer("_u", left)), right_(register_buffer("_v", right)) {}
 
-  // In place, so that models that share the buffers have the new values too.
+  // Changes the vectors in place, so that models that share the buffers also get the new values.
   void improve(const at::Tensor& matrix, int64_t iterations, double eps) {
     const at::NoGradGuard no_grad;
     for (int64_t i = 0; i < iterations; ++i) {
@@ -74,7 +74,8 @@ class SingularVectors : public torch::nn::Module {
     }
   }
 
-  // The vectors are copied: the backward needs the vectors of this forward, even after a later one.
+  // The vectors are copied, because the backward needs the vectors of this forward even if another forward runs before
+  // it.
   at::Tensor singular_value(const at::Tensor& matrix) const {
     const auto left = left_.clone(at::MemoryFormat::Contiguous), right = right_.clone(at::MemoryFormat::Contiguous);
     return at::vdot(left, at::mv(matrix, right));
@@ -88,7 +89,7 @@ class SingularVectors : public torch::nn::Module {
   at::Tensor left_, right_;
 };
 
-// A matrix whose rows are the outputs; the other dimensions are flattened.
+// Returns the weight as a matrix with one row per output; the other dimensions are flattened.
 at::Tensor as_matrix(const at::Tensor& weight, int64_t dim) {
   if (dim == 0) return weight.flatten(1);
   std::vector<int64_t> order = {dim};
@@ -100,7 +101,7 @@ at::Tensor as_matrix(const at::Tensor& weight, int64_t dim) {
 
 class SpectralNorm : public WeightParametrization {
  public:
-  // `vectors` is empty for a weight of one dimension.
+  // `vectors` is null for a weight of one dimension.
   SpectralNorm(const at::Tensor& weight, std::shared_ptr<SingularVectors> vectors, const PowerMethod& method)
       : WeightParametrization("ddp::nn::SpectralNorm"),
         original_(register_parameter("original", weight, weight.requires_grad())),
@@ -170,8 +171,9 @@ std::shared_ptr<WeightParametrization> detail::make_spectral_norm(const torch::n
   auto made = std::make_shared<SpectralNorm>(weight, dims > 1 ? drawn_vectors(weight, method) : nullptr, method);
   made->train(layer.is_training());
   const at::NoGradGuard no_grad;
-  made->compute();  // Python also computes it once to check the parametrization's result: one more iteration in
-                    // training mode
+  // Python also computes the weight once here, to check the parametrization's result. In training mode, this is one
+  // more iteration.
+  made->compute();
   return made;
 }
 

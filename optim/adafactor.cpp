@@ -59,7 +59,7 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     return "the default of eps[0] depends on the dtype, but a group has parameters of several dtypes: set eps[0]";
   }
 
-  // The roots of the mean squares, divided by `divisor`, as numbers on the CPU.
+  // Returns each parameter's root mean square divided by `divisor`; for parameters on the CPU, as plain numbers.
   static std::vector<Number> root_mean_squares(const Stack& stack, const at::Tensor& tensor, double divisor) {
     const auto size = static_cast<double>(tensor.numel() / static_cast<int64_t>(stack.members.size()));
     const double root = std::pow(size, 0.5) * divisor;
@@ -71,8 +71,8 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     return results;
   }
 
-  // Moves the state's field towards the mean of `count` squares and returns it. `norms` are the roots of the sums of
-  // squares.
+  // Moves the state's field towards the mean of the squares and returns it. `norms` are the square roots of sums of
+  // `count` squares each.
   static at::Tensor average(const Stack& stack, size_t field, const at::Tensor& norms, int64_t count,
                             const Number& weight) {
     const at::Tensor squares = norms.square_().div_(count), means = stack.of(stack.batch.state[field]);
@@ -126,7 +126,7 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
   }
 
   static void run(const AdafactorOptions& options, FusedBatch& batch, const Number& rate) {
-    // As in Python, where a group's first parameter sets it for the others.
+    // As in Python, the dtype of a group's first parameter determines the default for the whole group.
     const double eps1 = std::get<0>(options.eps()).value_or(epsilon_of(batch.first_dtype));
     for_each_stack(batch, kStep, [&](const Stack& stack) { update(options, stack, rate, eps1); });
   }

@@ -10,7 +10,7 @@ namespace {
 
 enum AdagradField : size_t { kSteps, kSum };
 
-// LibTorch's kernel takes a rate that is a tensor since 2.12.
+// LibTorch's kernel accepts a learning rate in a tensor since version 2.12.
 template <typename Rate>
 requires requires(at::TensorList list, const Rate& rate) {
   at::_fused_adagrad_(list, list, list, list, rate, 0., 0., 0., false);
@@ -27,7 +27,7 @@ Adagrad::Adagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups, A
     : LocalOptimizer(groups, checked(defaults), {{.name = "step", .is_step = true}, {.name = "sum"}}) {
   for (auto& group : param_groups_) {
     check_group(group);
-    // At once, not at the first step: the other two implementations save this state before any step as well.
+    // The state is created here and not at the first step, because Python and LibTorch also save it before any step.
     for (const auto& parameter : group.params()) prepare_state(parameter, group.options(), state_of(parameter));
   }
 }
@@ -42,7 +42,7 @@ void Adagrad::check_group(torch::optim::OptimizerParamGroup& group) const {
 bool Adagrad::prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions&,
                             LocalState& state) const {
   if (state.tensors[kSteps].defined()) return false;
-  // The constructor's value for all groups, as in Python and LibTorch.
+  // All groups start with the constructor's value, as in Python and LibTorch.
   const auto initial = static_cast<const AdagradOptions&>(*defaults_).initial_accumulator_value();
   state.tensors[kSteps] = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
   state.tensors[kSum] = at::full_like(parameter.detach(), initial);

@@ -10,7 +10,7 @@ struct Rule<AdamaxOptions> : ElementwiseRule<AdamaxOptions> {
     return {{.name = "step", .is_step = true}, {.name = "exp_avg"}, {.name = "exp_inf"}};
   }
 
-  // The size of the step; on devices the factor of its divisor.
+  // On the host: the step size. On devices: the factor by which the divisor is multiplied.
   template <typename Scalar>
   static Coefficients<Scalar> coefficients(const AdamaxOptions& options, const Scalars<Scalar>& scalars) {
     using std::pow;

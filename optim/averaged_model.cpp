@@ -22,7 +22,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// clone() creates each layer with new random initial values; this must not change the program's later random numbers.
+// clone() creates each layer with new random initial values. This must not change the random numbers that the program
+// draws later.
 class GeneratorStateGuard {
  public:
   GeneratorStateGuard() : state_(read()) {}
@@ -48,7 +49,7 @@ class GeneratorStateGuard {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;          // detached
-  const void* identity = {};  // equal where one tensor is registered under two names
+  const void* identity = {};  // equal if one tensor is registered under two names
 };
 
 std::vector<NamedTensor> defined(const auto& items) {
@@ -60,8 +61,8 @@ std::vector<NamedTensor> defined(const auto& items) {
   return found;
 }
 
-// Pairs the tensors of copy and model by position, since the names in a wrapper differ. Tied tensors appear once, as in
-// Python's parameters().
+// Pairs the tensors of the copy with those of the model by position, since a wrapper changes their names. Tied tensors
+// appear once, as in Python's parameters().
 std::pair<Tensors, Tensors> matched(const auto& of_copy, const auto& of_model, const char* kind) {
   const auto copies = defined(of_copy), currents = defined(of_model);
   if (copies.size() != currents.size()) {
@@ -94,7 +95,7 @@ void check_decay(double decay) {
                               " provided. Please provide a value in [0,1] range.");
 }
 
-// LibTorch's lerp knows floating-point and complex tensors only.
+// LibTorch's lerp supports floating-point and complex tensors only.
 bool can_lerp(const std::vector<at::Tensor>& tensors) {
   return tensors.front().is_floating_point() || tensors.front().is_complex();
 }
@@ -114,7 +115,7 @@ std::shared_ptr<torch::nn::Module> AveragedModelBase::copy_of(const torch::nn::M
   try {
     return model->clone();
   } catch (const std::logic_error&) {
-    throw;  // a wrapper's error, which says what can be cloned
+    throw;  // the error of a wrapper, which says what can be cloned
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw std::invalid_argument("AveragedModel: the model cannot be copied: " + what.substr(0, what.find('\n')) +
@@ -140,7 +141,8 @@ AveragedModelBase::AveragedModelBase(std::shared_ptr<torch::nn::Module> copy, co
   const auto parameters = model.parameters();
   auto copies = copy_->parameters();
   for (size_t i = 0; i < std::min(parameters.size(), copies.size()); ++i) {
-    // A copy by clone() has lost dtype, device and frozen layers; one by make_copy never had them.
+    // A copy made by clone() has lost the dtype, the device and the frozen state of layers; a copy made by make_copy
+    // never had them.
     copies[i].set_data(parameters[i].detach().clone());
     copies[i].set_requires_grad(parameters[i].requires_grad());
   }
@@ -211,7 +213,7 @@ void AveragedModelBase::load(torch::serialize::InputArchive& archive) {
           std::to_string(before[i].numel()) + " elements, got one of " + std::to_string(tensors[i].numel()));
     }
   } catch (...) {
-    // LibTorch gives each tensor new memory while it reads; the earlier memory still has the earlier values.
+    // LibTorch allocates new memory for each tensor while it reads; the earlier memory still holds the earlier values.
     for (size_t i = 0; i < tensors.size(); ++i) tensors[i].set_data(before[i]);
     throw;
   }

@@ -28,8 +28,8 @@
 namespace ddp::optim {
 namespace {
 
-// The tensors that are defined, each once: LibTorch's parameters() repeats what is registered under two names, Python's
-// does not.
+// Returns the defined tensors without repetitions: LibTorch's parameters() repeats a tensor that is registered under
+// two names, and Python's does not.
 std::vector<at::Tensor> each_once(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> found;
   std::unordered_set<const void*> seen;
@@ -54,8 +54,8 @@ std::vector<at::Tensor> dense_gradients(const std::vector<at::Tensor>& parameter
   return dense(std::move(gradients), function);
 }
 
-// Leaves out tensors without elements if the norm is the infinity norm: LibTorch cannot compute it for them, and they
-// add nothing to it.
+// Removes empty tensors if the norm is the infinity norm: LibTorch cannot compute that norm for them, and they do not
+// change the total.
 std::vector<at::Tensor> counted(std::vector<at::Tensor> tensors, double norm_type) {
   if (std::isinf(norm_type)) std::erase_if(tensors, [](const at::Tensor& tensor) { return tensor.numel() == 0; });
   return tensors;
@@ -63,7 +63,8 @@ std::vector<at::Tensor> counted(std::vector<at::Tensor> tensors, double norm_typ
 
 using Groups = std::vector<std::vector<at::Tensor>>;
 
-// Groups by device and dtype, in Python's order: the rounding of a norm over several dtypes depends on the order.
+// Groups tensors by device and dtype, in Python's order, since the rounding of a norm over several dtypes depends on
+// the order.
 Groups grouped(const std::vector<at::Tensor>& gradients) {
   if (gradients.empty()) return {};
   const at::native::nested_optional_tensorvec_t lists = {{gradients.begin(), gradients.end()}};
@@ -87,7 +88,7 @@ void check_options(const ClipGradNormOptions& options, const char* function) {
   }
 }
 
-// With a scale, the norms of 16-bit tensors are computed in float32.
+// If there is a scale, the norms of 16-bit tensors are computed in float32.
 at::Tensor norm_of(const Groups& groups, c10::Device device, const ClipGradNormOptions& options, const char* function) {
   if (groups.empty()) return at::zeros({}, at::TensorOptions(device));
   const auto& scale = options.grad_scale;
@@ -98,7 +99,7 @@ at::Tensor norm_of(const Groups& groups, c10::Device device, const ClipGradNormO
     for (const auto& norm : at::_foreach_norm(group, options.norm_type, dtype)) norms.push_back(norm.to(device));
   }
   auto norm = at::linalg_vector_norm(at::stack(norms), options.norm_type);
-  // The norm of type 0 counts the elements that are not 0, so the scale does not change it.
+  // The norm of type 0 counts the nonzero elements, so the scale does not change it.
   if (scale.defined() && options.norm_type != 0) norm = norm / to_device(scale.detach().reshape({}), norm.device());
   if (!options.error_if_nonfinite) return norm;
   detail::refuse_capture(rank_prefix() + function + " with error_if_nonfinite",
@@ -113,7 +114,7 @@ at::Tensor norm_of(const Groups& groups, c10::Device device, const ClipGradNormO
 }
 
 void scale_down(const Groups& groups, double max_norm, const at::Tensor& norm) {
-  // Python's number / tensor is a product with the reciprocal, which rounds twice.
+  // Python computes number / tensor as a product with the reciprocal, which rounds twice.
   const auto factor = at::clamp((norm + 1e-6).reciprocal() * max_norm, std::nullopt, 1.0);
   for (const auto& group : groups) at::_foreach_mul_(group, to_device(factor, group.front().device()));
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kPiece = 512;
 
-// ATen adds the squares of a column one after the other, each rounded.
+// Like ATen, adds the squares of a column one after another and rounds each of them.
 template <typename T>
 void norms_of_columns(const T* matrix, T* norms, int64_t rows, int64_t columns) {
   const Kernels<T>& kernel = kernels<T>();
@@ -35,7 +35,7 @@ void norms_of_columns(const T* matrix, T* norms, int64_t rows, int64_t columns) 
 
 bool are_read_by_rows(const at::Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
-  // ATen's threads share a single column of many numbers, and it does not square a single row.
+  // ATen divides a single long column among its threads, and it does not square the elements of a single row.
   return tensor.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) && tensor.is_contiguous() &&
          !tensor.is_neg() && tensor.numel() != tensor.size(-2) && tensor.size(-2) != 1;
 }

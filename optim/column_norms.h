@@ -5,8 +5,9 @@
 
 namespace ddp::optim {
 
-/// torch.linalg.vector_norm(tensor, dim=-2, keepdim=True), with its bits. Contiguous tensors of float32 and float64 on
-/// the CPU are read row by row, which is many times faster for large ones: ATen reads them column by column.
+/// Computes torch.linalg.vector_norm(tensor, dim=-2, keepdim=True) bit by bit. Contiguous float32 and float64 tensors
+/// on the CPU are read row by row. For large tensors this is many times faster than ATen, which reads them column by
+/// column.
 at::Tensor column_norms(const at::Tensor& tensor);
 
 }  // namespace ddp::optim

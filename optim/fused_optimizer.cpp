@@ -22,7 +22,7 @@
 namespace ddp::optim {
 namespace {
 
-// LibTorch's archives name a parameter by its address at the time of saving.
+// LibTorch's archives identify a parameter by the address that it had when it was saved.
 std::string archive_key(const at::Tensor& parameter) {
   return std::to_string(reinterpret_cast<size_t>(parameter.unsafeGetTensorImpl()));
 }
@@ -45,7 +45,7 @@ at::Tensor checked_scalar(const at::Tensor& tensor, const char* name) {
 void write_state(torch::serialize::OutputArchive& archive, const StateTensors& state) {
   for (const auto& [name, tensor] : state) {
     if (name == "step") {
-      archive.write(name, c10::IValue(static_cast<int64_t>(tensor.item<double>())));  // as LibTorch counts
+      archive.write(name, c10::IValue(static_cast<int64_t>(tensor.item<double>())));  // LibTorch stores an integer
     } else {
       archive.write(name, c10::IValue(tensor));
     }
@@ -72,8 +72,8 @@ void keep_options(torch::optim::OptimizerParamGroup& group, const torch::optim::
   if (given.has_options()) group.set_options(given.options().clone());
 }
 
-// `group` with each parameter once: LibTorch's parameters() repeats a tied parameter, Python's does not. A parameter
-// that another group has is refused, as in Python.
+// Returns `group` with each parameter once: LibTorch's parameters() repeats a tied parameter, and Python's does not. As
+// in Python, a parameter that is already in another group is refused.
 torch::optim::OptimizerParamGroup without_repeats(const torch::optim::OptimizerParamGroup& group,
                                                   const std::vector<torch::optim::OptimizerParamGroup>& others) {
   std::unordered_set<const void*> of_others, seen;
@@ -92,7 +92,7 @@ torch::optim::OptimizerParamGroup without_repeats(const torch::optim::OptimizerP
   return result;
 }
 
-// What load() has read of one group.
+// The contents that load() has read for one group.
 struct ReadGroup {
   std::vector<StateTensors> states;
   std::unique_ptr<torch::optim::OptimizerOptions> options;
@@ -153,7 +153,8 @@ void FusedOptimizer::step_scaled(const GradientScaling& scaling) {
   const timeline::DeviceRange range("optimizer", device_of_first(param_groups_));
   GradientScaling checked{.grad_scale = checked_scalar(scaling.grad_scale, "grad_scale"),
                           .found_inf = checked_scalar(scaling.found_inf, "found_inf")};
-  // The kernels compare with 1 and step counters subtract it, but flags added over devices or ranks exceed 1.
+  // The kernels compare found_inf with 1, and it is subtracted from the step counters. A sum of flags over devices or
+  // ranks may exceed 1.
   if (checked.found_inf.defined()) checked.found_inf = at::ne(checked.found_inf, 0).to(at::kFloat);
   apply_step(checked);
 }
@@ -169,7 +170,7 @@ void FusedOptimizer::zero_grad(bool set_to_none) {
         gradient.reset();
         continue;
       }
-      // An alias, not detach_(): a view of a bucket cannot be detached in place.
+      // An alias instead of detach_(), because a view of a bucket cannot be detached in place.
       if (gradient.grad_fn() || gradient.requires_grad()) gradient = gradient.detach();
       if (gradient.is_sparse()) {
         gradient.zero_();
@@ -182,7 +183,7 @@ void FusedOptimizer::zero_grad(bool set_to_none) {
 }
 
 void FusedOptimizer::save(torch::serialize::OutputArchive& archive) const {
-  archive.write("pytorch_version", c10::IValue("1.5.0"));  // the format's, which LibTorch checks
+  archive.write("pytorch_version", c10::IValue("1.5.0"));  // the version of the format, which LibTorch checks
   torch::serialize::OutputArchive states(archive.compilation_unit());
   torch::serialize::OutputArchive groups(archive.compilation_unit());
   groups.write("param_groups/size", at::scalar_tensor(static_cast<int64_t>(param_groups_.size()), at::kLong));

@@ -1,4 +1,4 @@
-// What the optimizers' constructors share.
+// Functions that the constructors of all optimizers share.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -20,16 +20,16 @@ namespace ddp::optim {
 /// Throws std::invalid_argument "rank 1 of 2: <what>: <value>" unless `is_valid` and the value is finite.
 void require_value(bool is_valid, const char* what, double value);
 
-/// The checks that all constructors with betas have in Python.
+/// The checks that Python's constructors make for betas.
 void require_betas(const std::tuple<double, double>& betas);
 
-/// Calls a fused kernel with the learning rate of `options`, which is `number` unless it is a tensor.
+/// Calls a fused kernel with the learning rate of `options`: its tensor if there is one, otherwise `number`.
 template <typename Kernel>
 void with_rate(const RateTensor& options, double number, const c10::Device& device, Kernel&& kernel) {
   if (!options.lr_tensor().defined()) {
     kernel(number);
   } else if constexpr (requires(const at::Tensor& tensor) { kernel(tensor); }) {
-    // On the CPU the kernels read it too.
+    // On the CPU, the kernels would read the tensor's value as well.
     if (device.is_cpu()) return kernel(options.lr_tensor().item<double>());
     kernel(to_device(options.lr_tensor().to(at::kFloat), device));
   } else {
@@ -37,7 +37,7 @@ void with_rate(const RateTensor& options, double number, const c10::Device& devi
   }
 }
 
-/// The parameters as one group. Throws std::invalid_argument, as Python does, when there are none.
+/// Returns the parameters as one group. Throws std::invalid_argument, as Python does, if there are none.
 inline std::vector<torch::optim::OptimizerParamGroup> one_group(std::vector<at::Tensor> parameters) {
   if (parameters.empty()) throw std::invalid_argument(rank_prefix() + "optimizer got an empty parameter list");
   std::vector<torch::optim::OptimizerParamGroup> groups;
@@ -45,7 +45,7 @@ inline std::vector<torch::optim::OptimizerParamGroup> one_group(std::vector<at::
   return groups;
 }
 
-/// Throws std::invalid_argument for values out of range.
+/// Throws std::invalid_argument if a value is out of range.
 template <typename Options>
 void check_values(const Options& options, bool may_ascend) {
   options.check_rate(may_ascend);
@@ -56,14 +56,14 @@ void check_values(const Options& options, bool may_ascend) {
   }
 }
 
-/// `defaults` on the heap, as torch::optim::Optimizer wants them, after their values were checked.
+/// Checks the values of `defaults` and returns a copy on the heap, as torch::optim::Optimizer requires.
 template <typename Options>
 std::unique_ptr<torch::optim::OptimizerOptions> checked(const Options& defaults) {
   check_values(defaults, /*may_ascend=*/false);
   return std::make_unique<Options>(defaults);
 }
 
-/// Makes the group's options `Options` where they are LibTorch's, and checks their values.
+/// Converts LibTorch's options of the group to `Options` if necessary, and checks their values.
 template <typename Options>
 void use_options(torch::optim::OptimizerParamGroup& group, const std::string& type) {
   const auto* own = dynamic_cast<const Options*>(&group.options());

@@ -26,8 +26,8 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
     return "max_grad_norm needs the norm of all gradients; set it to 0 and call clip_grad_norm_() before step()";
   }
 
-  // The norm of all gradients, if a group needs it. Its last bit depends on the gradients' order, which is the
-  // parameters' order.
+  // Returns the norm of all gradients, if a group needs it. Its last bit depends on the order of the gradients, which
+  // is the order of the parameters.
   static at::Tensor prepare_step(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
     std::vector<at::Tensor> gradients;
     bool is_needed = false;
@@ -38,7 +38,7 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
       }
     }
     if (!is_needed || gradients.empty()) return {};
-    // With a scale, norms of 16-bit gradients are float32.
+    // With a scale, get_total_norm() returns float32 norms for 16-bit gradients.
     return get_total_norm(gradients, {.grad_scale = at::ones({}, gradients.front().options().dtype(at::kFloat))});
   }
 
@@ -74,14 +74,14 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
     if (options.adam_w_mode()) elementwise.add(change, change, kParameter, options.weight_decay());
   }
 
-  // A number on the CPU.
+  // Returns a plain number if the norms are on the CPU.
   static Number trust_ratio(const at::Tensor& parameter_norm, const at::Tensor& change_norm) {
     const at::Tensor is_positive = parameter_norm.gt(0).logical_and(change_norm.gt(0));
     if (!is_positive.is_cpu()) return Number(at::where(is_positive, parameter_norm / change_norm, at::Scalar(1.0)));
     return is_positive.item<bool>() ? parameter_norm.item<double>() / change_norm.item<double>() : 1.0;
   }
 
-  // Scales each tensor's change by the ratio of the norms, where both are positive.
+  // Scales each tensor's change by the ratio of the norms if both are positive.
   static void finish(const LambOptions& options, FusedBatch& batch, const std::vector<at::Tensor>& changes,
                      const Number& rate) {
     const auto wide = at::promote_types(batch.dtype, at::kFloat);
@@ -93,7 +93,7 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
       }
       const Number ratio = trust_ratio(at::linalg_vector_norm(parameter, 2, {}, false, wide),
                                        at::linalg_vector_norm(changes[i], 2, {}, false, wide));
-      // In float32 at least: the rate may be larger than 16-bit numbers.
+      // Computed at least in float32, because the rate may exceed the range of 16-bit numbers.
       const at::Tensor sum = parameter.to(wide);
       subtract_scaled(sum, changes[i].to(wide), rate * ratio);
       if (!sum.is_same(parameter)) parameter.copy_(sum);

@@ -51,7 +51,7 @@ void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weig
   for (const auto& parameter : group.params()) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    // In float32 at least: the norm of a float16 layer easily exceeds its range.
+    // Computed at least in float32: the norm of a float16 layer easily exceeds the range of float16.
     const auto wide = at::promote_types(parameter.scalar_type(), at::kFloat);
     const auto parameter_norm = parameter.to(wide).norm();
     auto gradient_norm = gradient.to(wide).norm();
@@ -62,9 +62,10 @@ void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weig
     }
     auto rate =
         options.trust_coefficient * parameter_norm / (gradient_norm + parameter_norm * weight_decay + options.eps);
-    if (options.clip && has_tensor) rate = rate / to_device(tensor->lr_tensor(), rate.device());  // no wait for it
+    // This does not wait for the device.
+    if (options.clip && has_tensor) rate = rate / to_device(tensor->lr_tensor(), rate.device());
     if (options.clip) rate = (rate / lr).clamp_max(1.0);
-    // A layer of zeros, or one without gradient, takes a plain step without weight decay.
+    // A layer of zeros, or a layer without a gradient, gets a plain step without weight decay.
     const auto adapts = parameter_norm.ne(0).logical_and(gradient_norm.ne(0));
     auto decay = at::where(adapts, weight_decay, 0.0).to(wide);
     rate = at::where(adapts, rate, at::ones_like(rate));

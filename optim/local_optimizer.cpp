@@ -24,17 +24,17 @@
 namespace ddp::optim {
 namespace {
 
-// The kernels walk through the memory of all tensors alike, so layouts must agree.
+// The kernels iterate over the memory of all tensors in the same order, so their layouts must be equal.
 bool same_layout(const at::Tensor& tensor, const at::Tensor& reference) {
   return tensor.is_non_overlapping_and_dense() && tensor.strides() == reference.strides();
 }
 
-// A copy of `tensor` in a dense layout like `reference`'s.
+// Returns a copy of `tensor` in a dense layout like that of `reference`.
 at::Tensor with_layout_of(const at::Tensor& reference, const at::Tensor& tensor) {
   return at::empty_like(reference, tensor.options()).copy_(tensor);
 }
 
-// LibTorch's own elementwise loops use threads from this number of elements on.
+// LibTorch's elementwise loops use several threads from this number of elements on.
 constexpr int64_t kWorthThreads = 32768;
 
 bool is_small(const at::Tensor& parameter) {
@@ -46,7 +46,8 @@ FusedBatch& batch_for(std::vector<FusedBatch>& batches, const at::Tensor& parame
     return batch.dtype == parameter.scalar_type() && batch.device == parameter.device() &&
            batch.first_step == first_step && is_small(batch.parameters.front()) == is_small(parameter);
   };
-  // It is nearly always the last batch: models keep parameters of one device and dtype together.
+  // The search starts at the end: nearly always the last batch fits, because models keep parameters of one device and
+  // dtype together.
   const auto found = std::find_if(batches.rbegin(), batches.rend(), fits);
   if (found != batches.rend()) return *found;
   batches.push_back({.device = parameter.device(), .dtype = parameter.scalar_type(), .first_step = first_step});
@@ -63,7 +64,8 @@ void count_steps(std::vector<at::Tensor>& steps) {
     at::_foreach_add_(steps, 1);
     return;
   }
-  // Scalars in host memory: an operator call for each would cost more than the kernel on small parameters.
+  // The counters are in host memory. For small parameters, an operator call per counter would cost more than the
+  // kernel.
   for (auto& step : steps) *step.mutable_data_ptr<float>() += 1;
 }
 
@@ -80,7 +82,7 @@ LocalOptimizer::LocalOptimizer(const std::vector<torch::optim::OptimizerParamGro
     : FusedOptimizer(groups, std::move(defaults)), fields_(std::move(fields)), kernels_(kernels) {}
 
 void LocalOptimizer::apply_step(const GradientScaling& scaling) {
-  check_step();  // checks everything before any tensor is changed or created
+  check_step();  // throws before any tensor is changed or created
   // Python's GradScaler does not call step() in this case, so no state is created here either.
   const bool is_skipped = scaling.found_inf.defined() && is_set_on_host(scaling.found_inf);
   if (kernels_ == Kernels::kOwn && is_skipped) return;
@@ -122,8 +124,8 @@ void LocalOptimizer::check_step() {
   }
 }
 
-// Refuses a state that does not fit its parameter: converting or moving the model does not change the optimizer's
-// state.
+// Refuses a state that does not fit its parameter: converting or moving the model does not convert or move the
+// optimizer's state.
 void LocalOptimizer::check_state(const at::Tensor& parameter) const {
   const auto found = state_.find(parameter.unsafeGetTensorImpl());
   if (found == state_.end()) return;
@@ -186,7 +188,8 @@ void LocalOptimizer::take_in_one_layout(FusedBatch& batch, const at::Tensor& par
   for (size_t i = 0; i < fields_.size(); ++i) {
     auto& tensor = state.tensors[i];
     if (!tensor.defined()) continue;
-    // The parameter may have been given another layout since, as Module::to(MemoryFormat) does.
+    // The layout of the parameter may have changed since the state was created, for example by
+    // Module::to(MemoryFormat).
     if (!fields_[i].is_step && !same_layout(tensor, batch.parameters.back())) {
       tensor = with_layout_of(batch.parameters.back(), tensor);
     }
@@ -201,8 +204,8 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
   if (counts) count_steps(batch.state.front());
   if (kernels_ == Kernels::kOwn) {
     {
-      // Operators without autograd's part, which takes more time than a small update. Only the version counters are
-      // still needed.
+      // Calls the operators without autograd's part, which takes more time than a small update. Only the version
+      // counters are still needed.
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       run_kernel(options, batch, {});
     }
@@ -214,14 +217,14 @@ void LocalOptimizer::run(const torch::optim::OptimizerOptions& options, FusedBat
     run_kernel(options, batch, scaling);
   }
   if (counts && scaling.found_inf.defined() && !scaling.found_inf.is_cpu()) {
-    // On a device, only the kernel knows whether the step was taken.
+    // On a device, only the kernel knows whether the step was skipped, so the counters are corrected there.
     at::_foreach_sub_(batch.state.front(), std::vector<at::Tensor>(batch.state.front().size(), scaling.found_inf));
   }
   for (auto& [original, copy] : batch.copies) original.copy_(copy);
 }
 
-// Unscales as a GradScaler does for Python's optimizers whose kernels cannot. On a device, the host does not know
-// whether the step must be skipped: it is taken, and then undone where necessary.
+// Unscales the gradients for kernels that cannot do it, as GradScaler does for such optimizers in Python. On a device,
+// the host does not know whether the step must be skipped, so the step is taken and then undone if necessary.
 void LocalOptimizer::unscale(FusedBatch& batch, const GradientScaling& scaling) const {
   if (scaling.found_inf.defined() && is_set_on_host(scaling.found_inf)) return;
   if (scaling.found_inf.defined() && !scaling.found_inf.is_cpu()) {

@@ -23,7 +23,7 @@
 namespace ddp::optim {
 namespace {
 
-// Where these options keep what schedules call momentum; null where they have none.
+// Returns the address of the option that schedules call momentum, or null if the options have none.
 double* momentum_of(torch::optim::OptimizerOptions& options) {
   if (auto* sgd = dynamic_cast<torch::optim::SGDOptions*>(&options)) return &sgd->momentum();
   if (auto* adam = dynamic_cast<torch::optim::AdamOptions*>(&options)) return &std::get<0>(adam->betas());
@@ -36,8 +36,8 @@ double* momentum_of(torch::optim::OptimizerOptions& options) {
   return nullptr;
 }
 
-// The groups' learning rates and momenta (SGD's momentum, Adam's first beta, RMSprop's momentum); initial rates are
-// those of `previous`, as far as it has them.
+// Returns the groups' learning rates and momenta (SGD's momentum, Adam's first beta, RMSprop's momentum). The initial
+// rates are copied from `previous` for the groups that it contains.
 schedules::Groups read_groups(torch::optim::Optimizer& optimizer, const schedules::Groups& previous) {
   schedules::Groups groups;
   for (auto& group : optimizer.param_groups()) {
@@ -59,7 +59,7 @@ void write_groups(torch::optim::Optimizer& optimizer, const schedules::Groups& g
   }
 }
 
-// The state_dict() of Python's scheduler in the form of save().
+// Converts the state_dict() of Python's scheduler to the format of save().
 nlohmann::json from_python(const nlohmann::json& schedule, int64_t interval) {
   const auto progress = schedules::python_progress(schedule);
   if (progress.last_lrs.size() != progress.initial_lrs.size()) {
@@ -98,7 +98,7 @@ void LrScheduler::step() {
     ++calls_;
     return;
   }
-  auto schedule = schedule_;  // a copy: if a part of a composed schedule throws, others may have advanced
+  auto schedule = schedule_;  // a copy: if a part of a composed schedule throws, other parts may have advanced
   auto groups = read_groups(optimizer_, groups_);
   schedule.step(groups);
   ++calls_;
@@ -140,7 +140,7 @@ void LrScheduler::load(const std::string& text) {
     for (size_t i = 0; i < groups.size(); ++i) {
       groups[i].lr = saved[i].at("lr").get<double>();
       groups[i].initial_lr = saved[i].at("initial_lr").get<double>();
-      // Python keeps the momentum in the optimizer's state alone.
+      // Python stores the momentum only in the optimizer's state.
       if (groups[i].momentum) groups[i].momentum = saved[i].value("momentum", *groups[i].momentum);
     }
     schedule.load(state.at("schedule").dump());
@@ -177,8 +177,8 @@ std::vector<double> ReduceLROnPlateau::get_last_lr() const {
   return rates;
 }
 
-// Also saves the learning rates: Python's class has them in its state, and would otherwise continue with its initial
-// rates.
+// Also saves the learning rates: Python's class has them in its state, and without them it would continue with its
+// initial rates.
 std::string ReduceLROnPlateau::save() const {
   auto state = nlohmann::json::parse(plateau_.save());
   state["_last_lr"] = get_last_lr();

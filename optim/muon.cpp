@@ -38,7 +38,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
 
   static std::vector<StateField> fields() { return {{.name = "momentum_buffer"}}; }
 
-  // With the gradient's memory layout, as in Python: the bits of products depend on it.
+  // The state has the gradient's memory layout, as in Python, because the bits of matrix products depend on it.
   static at::Tensor first_value(const MuonOptions&, const at::Tensor& parameter, size_t) {
     return at::zeros_like(parameter.grad());
   }
@@ -53,7 +53,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     throw std::invalid_argument(text.str());
   }
 
-  // Matrices of one shape. The iterations of all parameters of that shape use them, one after another.
+  // Buffers for matrices of one shape. The iterations for all parameters of that shape use them, one after another.
   struct Workspace {
     at::Tensor gram{}, polynomial{};
     std::array<at::Tensor, 2> results{};
@@ -66,7 +66,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     }
   };
 
-  // The nearest matrix whose singular values are all about 1, by Newton–Schulz iterations in bfloat16.
+  // Approximates the nearest matrix that has all singular values near 1, by Newton–Schulz iterations in bfloat16.
   static at::Tensor orthogonalized(const at::Tensor& matrix, const MuonOptions& options, Workspace& space) {
     const auto [a, b, c] = options.ns_coefficients();
     const bool is_tall = matrix.size(0) > matrix.size(1);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kNameKey = "optimizer_name";
 
-// Archives hold options as LibTorch's optimizers write theirs, and tuples as lists.
+// Writes options to an archive in the format of LibTorch's optimizers; tuples are written as lists.
 struct Writer {
   torch::serialize::OutputArchive& archive;
   const char* name;
@@ -102,7 +102,8 @@ void check_range(ListedOptions& options, const std::vector<at::Tensor>& paramete
   const auto* rate = dynamic_cast<const RateTensor*>(&options);
   for (const auto& [name, value] : options.list()) {
     const auto* const* number = std::get_if<double*>(&value);
-    const bool is_of_steps = std::string_view(name) == "t0";  // a number of steps, never multiplied with a parameter
+    // t0 is a number of steps, which is never multiplied with a parameter.
+    const bool is_of_steps = std::string_view(name) == "t0";
     if (number == nullptr || is_of_steps) continue;
     const bool is_tensor = rate && rate->lr_tensor().defined() && std::string_view(name) == "lr";
     if (is_tensor && !rate->lr_tensor().is_cpu()) continue;  // reading it would make the host wait
@@ -135,7 +136,7 @@ void Scalars<Number>::replace(size_t field, const Number& values) const {
   at::_foreach_copy_(batch_.state[field], values.each);
 }
 
-// Archives of LibTorch and of earlier versions lack these options; they are then false.
+// Archives of LibTorch and of earlier versions lack these options. They are false then.
 bool is_new_flag(std::string_view name) {
   return name == "maximize" || name == "capturable";
 }

@@ -1,5 +1,5 @@
-// The members of OwnOptimizer, for the sources that instantiate it: one per optimizer, which says in a Rule<Options>
-// what is its own.
+// The members of OwnOptimizer. Each optimizer's source includes this header, defines what is specific to that optimizer
+// in a Rule<Options>, and instantiates the template.
 #pragma once
 
 #include <ATen/ScalarOps.h>
@@ -26,38 +26,40 @@
 
 namespace ddp::optim {
 
-/// Numbers of one parameter's update that follow from its scalars; of all parameters of a batch on devices.
+/// The numbers that an update needs and that follow from the scalars: of one parameter on the host, or of all
+/// parameters of a batch on a device.
 template <typename Scalar>
 using Coefficients = std::array<Scalar, 3>;
 
-/// What update() gets.
+/// The numbers that are passed to update().
 struct Numbers {
   std::array<Number, 3> coefficients;
   Number rate;  ///< the learning rate
-  Number kept;  ///< what decoupled weight decay leaves of a parameter: 1 - rate * weight_decay
+  Number kept;  ///< the factor that decoupled weight decay applies to a parameter: 1 - rate * weight_decay
 
   const Number& operator[](size_t i) const { return coefficients[i]; }
 };
 
-/// What coefficients follow from: the scalars of a parameter's state by field, and the learning rate. Scalar is double
-/// for a parameter on the CPU; Number where the rate is a tensor, and for all parameters of a batch on a device.
+/// The values from which coefficients are computed: the scalar fields of a parameter's state, and the learning rate.
+/// Scalar is double for a parameter on the CPU. It is Number if the rate is a tensor, and for all parameters of a batch
+/// on a device.
 template <typename Scalar>
 class Scalars {
  public:
-  /// Of the parameter `index`; nullopt: of all.
+  /// `index` selects one parameter; nullopt selects all.
   Scalars(const FusedBatch& batch, std::optional<size_t> index, Scalar rate)
       : batch_(batch), index_(index), rate_(std::move(rate)) {}
 
   bool is_on_host() const { return index_.has_value(); }
   const Scalar& rate() const { return rate_; }
-  /// What prepare_step() returned, one number.
+  /// The number that prepare_step() returned.
   Scalar shared() const {
     if constexpr (std::is_same_v<Scalar, Number>) {
       if (!is_on_host()) return Number(to_device(batch_.shared, batch_.device));
     }
     return batch_.shared.template item<double>();
   }
-  /// The field's value: a float32 number, which Python reads as a double. Tensors are those of the state.
+  /// The field's value, which is a float32 number that Python reads as a double. On a device, the tensors of the state.
   Scalar get(size_t field) const {
     if constexpr (std::is_same_v<Scalar, Number>) {
       if (!is_on_host()) return Number(batch_.state[field]);
@@ -72,7 +74,7 @@ class Scalars {
       on_host(field) = static_cast<float>(value);
     }
   }
-  /// Multiplies the field in float32, as Python multiplies the tensor.
+  /// Multiplies the field in float32, as Python does with the tensor.
   void multiply(size_t field, const Scalar& factor) const {
     if constexpr (std::is_same_v<Scalar, Number>) {
       if (!is_on_host()) return replace(field, get(field) * factor);
@@ -94,16 +96,17 @@ class Scalars {
 template <>
 void Scalars<Number>::replace(size_t field, const Number& values) const;
 
-/// tensor *= factor, with Python's rounding: Tensor::mul_(Scalar) rounds the factor to the tensor's dtype on the CPU.
+/// Computes tensor *= factor with Python's rounding: on the CPU, Tensor::mul_(Scalar) would round the factor to the
+/// tensor's dtype.
 inline void multiply(const at::Tensor& tensor, const Number& factor) {
   tensor.mul_(factor.is_tensor() ? factor.shared : at::native::wrapped_scalar_tensor(factor.value));
 }
 
-/// The specialisations stand in the optimizers' sources.
+/// Specialised in the source file of each optimizer.
 template <typename Options>
 struct Rule;
 
-/// A float32 scalar of the state, on the parameter's device.
+/// Returns a float32 scalar for the state, on the parameter's device.
 inline at::Tensor scalar_state(const at::Tensor& parameter, double value) {
   return at::full({}, value, at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
 }
@@ -125,33 +128,33 @@ inline void subtract_scaled(const at::Tensor& parameter, const at::Tensor& chang
   }
 }
 
-/// What an elementwise optimizer says about itself; a Rule<Options> derives from it and has at least fields() and
-/// update().
+/// Defaults for the rules of elementwise optimizers. A Rule<Options> derives from this class and must define at least
+/// fields() and update().
 template <typename Options>
 struct ElementwiseRule {
-  /// Whether the step is an update of elements, and not a function run() of all tensors.
+  /// Whether the step is an elementwise update(). Otherwise the rule has a function run() that processes whole tensors.
   static constexpr bool kIsElementwise = true;
   /// Whether an optional field exists with these options.
   static bool has(const Options&, const at::Tensor&, size_t) { return true; }
-  /// What a field begins with.
+  /// Returns the initial value of a field.
   static at::Tensor first_value(const Options&, const at::Tensor& parameter, size_t field) {
     const StateField kind = Rule<Options>::fields()[field];
     if (kind.shape) return parameter.new_zeros(kind.shape_for(parameter));
     return kind.is_number() ? scalar_state(parameter, 0) : at::zeros_like(parameter);
   }
-  /// Once for each parameter and step, which the scalar `step` counts already: the numbers that update() needs. May
-  /// change the scalars.
+  /// Returns the numbers that update() needs. It is called once per parameter and step, after the scalar `step` was
+  /// increased, and may change the scalars.
   template <typename Scalar>
   static Coefficients<Scalar> coefficients(const Options&, const Scalars<Scalar>&) {
     return {0, 0, 0};
   }
 };
 
-/// The gradient that the update uses: negated for `maximize`, with `weight_decay` times the parameter added. Leaves the
-/// gradient.
+/// Returns the gradient that the update uses: negated for `maximize`, and with `weight_decay` times the parameter
+/// added. The gradient itself is not changed.
 Operand decayed_gradient(Elementwise& elementwise, double weight_decay, bool maximize);
 
-/// The same for options with decoupled_weight_decay, which subtract the decay from the parameter.
+/// The same for options with decoupled_weight_decay, for which the decay is subtracted from the parameter instead.
 template <typename Options>
 requires requires(const Options& options) {
   options.decoupled_weight_decay();
@@ -162,27 +165,27 @@ Operand decayed_gradient(Elementwise& elementwise, const Options& options, const
   return decayed_gradient(elementwise, is_decoupled ? 0 : options.weight_decay(), options.maximize());
 }
 
-/// The learning rate of `options`: a tensor is brought to `device`.
+/// Returns the learning rate of `options`; a tensor is copied to `device`.
 Number rate_of(const RateTensor& options, double number, const c10::Device& device);
 
-/// Throws std::invalid_argument for an option that the dtype of one of `parameters` cannot hold, before anything is
-/// changed; Python's operators throw then in the middle of a step.
+/// Throws std::invalid_argument, before anything is changed, for an option whose value the dtype of one of `parameters`
+/// cannot hold. Python's operators throw in the middle of a step in this case.
 void check_range(ListedOptions& options, const std::vector<at::Tensor>& parameters);
 
 /// Throws std::invalid_argument, as Python does, if a parameter of `group` with a gradient is on the CPU.
 void refuse_on_host(const torch::optim::OptimizerParamGroup& group, const std::string& type);
 
-/// Runs `update` on operands of one shape: by blocks where that is possible, else by operators. `numbers` that it uses
-/// must not be tensors on the CPU.
+/// Runs `update` on operands of one shape: by blocks if possible, otherwise by ATen's operators. The numbers that it
+/// uses must not be tensors on the CPU.
 void update_operands(const std::vector<at::Tensor>& operands, const std::function<void(Elementwise&)>& update);
 
-/// Updates the parameters of `batch`: by blocks on the CPU, by operators elsewhere. The functions are those of the
-/// rule.
+/// Updates the parameters of `batch`: by blocks on the CPU, by ATen's operators on devices. The functions are those of
+/// the Rule.
 struct ElementwiseStep {
   const std::vector<StateField>& fields;
-  /// Tensors for the operand after the state's, which update() sets; null: none.
+  /// Tensors for an additional operand after the state's operands, which update() writes; null if there is none.
   const std::vector<at::Tensor>* results = nullptr;
-  /// Of one parameter on the CPU, without tensors; nullopt: of all, on a device.
+  /// Returns the numbers for one parameter on the CPU (plain numbers) or, for nullopt, for all parameters on a device.
   std::function<Numbers(std::optional<size_t>)> numbers;
   std::function<void(Elementwise&, const Numbers&)> update;
 
@@ -193,7 +196,7 @@ struct ElementwiseStep {
   void run_on_device(FusedBatch& batch) const;
 };
 
-/// The numbers of one parameter, or of all; see ElementwiseStep.
+/// Computes the numbers of one parameter, or of all; see ElementwiseStep.
 template <typename Options>
 Numbers numbers_of(const Options& options, const FusedBatch& batch, const Number& rate, const Number& kept,
                    std::optional<size_t> index) {

@@ -10,8 +10,8 @@ struct Rule<RAdamOptions> : ElementwiseRule<RAdamOptions> {
     return {{.name = "step", .is_step = true}, {.name = "exp_avg"}, {.name = "exp_avg_sq"}};
   }
 
-  // On the host, the last coefficient is the rectification, or 0. On devices there are two coefficients, of which one
-  // is 0: the divisor of the rectified step's root, and the plain step.
+  // On the host, the last coefficient is the rectification, or 0. On devices there are two coefficients, and one of
+  // them is 0: the first divides the root in the rectified step, and the second is the factor of the plain step.
   template <typename Scalar>
   static Coefficients<Scalar> coefficients(const RAdamOptions& options, const Scalars<Scalar>& scalars) {
     using std::pow;

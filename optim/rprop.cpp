@@ -34,7 +34,7 @@ struct Rule<RpropOptions> : ElementwiseRule<RpropOptions> {
     elementwise.choose_by_sign(factor, factor, plus, minus);
     elementwise.mul(step_size, step_size, factor);
     elementwise.clamp(step_size, step_size, std::get<0>(options.step_sizes()), std::get<1>(options.step_sizes()));
-    // Where the gradient's sign has changed, the parameter does not change.
+    // An element whose gradient has changed its sign is not changed in this step.
     elementwise.zero_where(prev, gradient, factor, minus);
     elementwise.sign(factor, prev);
     elementwise.addcmul(kParameter, kParameter, factor, step_size, -1);

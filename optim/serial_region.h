@@ -3,9 +3,9 @@
 
 namespace ddp::optim {
 
-/// While it lives, loops that LibTorch would spread over threads run in the calling thread alone; other threads' loops
-/// are not affected. The fused kernels open a parallel region for every tensor, however small, and waking threads costs
-/// more than a small tensor's whole step (far more on a busy machine).
+/// During its lifetime, loops that LibTorch would spread over threads run in the calling thread alone. The loops of
+/// other threads are not affected. The fused kernels open a parallel region for every tensor, however small, and waking
+/// threads costs more than a small tensor's whole step (far more on a busy machine).
 class SerialRegion {
  public:
   SerialRegion();

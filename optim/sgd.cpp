@@ -42,7 +42,7 @@ void SGD::run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& 
     run(batch.parameters, batch.gradients, momenta);
     return;
   }
-  // LibTorch 2.11's kernel for the CPU computes float16 and bfloat16 parameters from values that it never set.
+  // LibTorch 2.11's CPU kernel uses uninitialised values for float16 and bfloat16 parameters.
   std::array<std::vector<at::Tensor>, 3> wide;
   const std::array<const std::vector<at::Tensor>*, 3> originals = {&batch.parameters, &batch.gradients, &momenta};
   for (size_t i = 0; i < wide.size(); ++i) {

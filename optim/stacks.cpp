@@ -12,7 +12,7 @@
 namespace ddp::optim {
 namespace {
 
-// Not bfloat16: ATen computes the last numbers of such a tensor in another way than the others.
+// Excludes bfloat16: ATen computes the last elements of such a tensor differently from the others.
 bool can_be_stacked(const FusedBatch& batch, size_t i) {
   constexpr int64_t kSmall = 4096;
   const auto fits = [](const at::Tensor& tensor) {
@@ -37,7 +37,7 @@ at::Tensor Stack::of(const std::vector<at::Tensor>& tensors) const {
 }
 
 void Stack::store(const at::Tensor& stack, size_t field) const {
-  if (members.size() == 1) return;  // it is a view
+  if (members.size() == 1) return;  // of() returned a view
   const size_t bytes = stack.nbytes() / members.size();
   const auto* from = static_cast<const char*>(stack.const_data_ptr());
   for (size_t i = 0; i < members.size(); ++i) {

@@ -1,5 +1,5 @@
-// Small parameters of one shape that are updated as one tensor: an operator on a small matrix costs more than its
-// arithmetic. Operators that treat matrices one by one have the same bits on a stack of them.
+// Updates small parameters of one shape as one stacked tensor, because an operator call on a small matrix costs more
+// than its arithmetic. Operators that process matrices one by one give the same bits on a stack.
 #pragma once
 
 #include <functional>
@@ -9,22 +9,22 @@
 
 namespace ddp::optim {
 
-/// Parameters of a batch whose update is computed as one tensor, with a first dimension for the parameters.
+/// Parameters of a batch that are updated as one tensor. Its first dimension is the index of the parameter.
 struct Stack {
   FusedBatch& batch;
   std::vector<size_t> members;
 
-  /// Of the batch's `tensors` those of the members: a view where there is one, otherwise a copy. Undefined where they
-  /// are.
+  /// Stacks the members' entries of `tensors`, a list with one tensor per parameter of the batch. The result is a view
+  /// if there is one member, otherwise a copy. It is undefined if the entries are undefined.
   at::Tensor of(const std::vector<at::Tensor>& tensors) const;
-  /// Writes what of() returned for a field of the state back.
+  /// Writes the result of of() for a field of the state back.
   void store(const at::Tensor& stack, size_t field) const;
-  /// The 2-norm of each member's part, one tensor of a number for each.
+  /// Returns the 2-norm of each member's part as a tensor with one number per member.
   at::Tensor norms(const at::Tensor& stack) const;
 };
 
-/// Calls `update` for all parameters of `batch` with elements: for small ones on the CPU of one shape, dtype and value
-/// of the field `step` at once, for others one by one.
+/// Calls `update` for all nonempty parameters of `batch`: once for all small CPU parameters that have the same shape,
+/// dtype and value of the field `step`, and one by one for the others.
 void for_each_stack(FusedBatch& batch, size_t step, const std::function<void(const Stack&)>& update);
 
 }  // namespace ddp::optim

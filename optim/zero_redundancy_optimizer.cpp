@@ -24,7 +24,7 @@ const void* identity(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl();
 }
 
-// What a rank that has run out of inputs does: its share of the others' iterations.
+// The join hook: a rank that has run out of inputs takes its part in the other ranks' iterations.
 class ZeroJoinHook : public JoinHook {
  public:
   explicit ZeroJoinHook(ZeroCore& optimizer) : optimizer_(optimizer) {}
@@ -86,7 +86,7 @@ void ZeroCore::require_equal_on_all_ranks() const {
   verify_equal_across_ranks("ZeroRedundancyOptimizer: the ranks' parameters", lines, group_);
 }
 
-// Refuses optimizers that need the gradients of all parameters, since a rank steps only its own share.
+// Refuses optimizers that need the gradients of all parameters, since each rank steps only its own share.
 void ZeroCore::require_independent_steps() const {
   for (const auto& each : param_groups_) {
     if (const auto reason = local_->dependence(each); !reason.empty()) {
@@ -96,7 +96,7 @@ void ZeroCore::require_independent_steps() const {
   }
 }
 
-// This rank's share of the groups that were added since the last call.
+// Returns this rank's share of the groups that were added since the last call.
 ZeroCore::Groups ZeroCore::deal_out_new_groups() {
   Groups own;
   for (; dealt_groups_ < param_groups_.size(); ++dealt_groups_) {
@@ -125,7 +125,7 @@ void ZeroCore::adopt_new_groups() {
   build_buckets();
 }
 
-// Moves the parameters into buckets. They keep their memory layout, since the optimizer's state has the same layout.
+// Moves the parameters into buckets. They keep their memory layout, because the optimizer's state has the same layout.
 void ZeroCore::build_buckets() {
   if (!options_.parameters_as_bucket_view) return;
   const at::NoGradGuard no_grad;
@@ -138,14 +138,14 @@ void ZeroCore::build_buckets() {
       auto bucket = at::empty({size}, parameters.front().options().requires_grad(false));
       int64_t offset = 0;
       for (const auto& parameter : parameters) {
-        // An empty parameter is identified by its own memory: in the bucket, several parameters would have the same
-        // address.
+        // An empty parameter keeps its own memory: in the bucket, several parameters would have the same address and
+        // could not be distinguished.
         if (parameter.numel() == 0) continue;
         const auto dense =
             parameter.is_non_overlapping_and_dense() ? parameter.detach() : parameter.detach().contiguous();
         auto place = bucket.as_strided(dense.sizes(), dense.strides(), offset);
         place.copy_(dense);
-        // An alias without autograd's view tracking: parameters must stay leaves.
+        // An alias without autograd's view tracking, because parameters must stay leaves.
         const_cast<at::Tensor&>(parameter).set_data(
             at::empty({0}, bucket.options()).set_(bucket.storage(), offset, dense.sizes(), dense.strides()));
         offset += parameter.numel();
@@ -156,7 +156,7 @@ void ZeroCore::build_buckets() {
   }
 }
 
-// torch::load() and set_data() give parameters other memory.
+// Whether parameters have other memory than before, which torch::load() and set_data() cause.
 bool ZeroCore::has_moved_parameters() const {
   return std::ranges::any_of(places_, [](const auto& place) { return place.first.const_data_ptr() != place.second; });
 }
@@ -167,7 +167,7 @@ void ZeroCore::notify() {
 }
 
 torch::Tensor ZeroCore::step(LossClosure closure) {
-  is_notified_ = false;  // a closure may have thrown
+  is_notified_ = false;  // a closure may have thrown in the previous step
   notify();              // before the collectives that the closure calls
   return FusedOptimizer::step(std::move(closure));
 }
@@ -181,7 +181,7 @@ void ZeroCore::apply_step(const optim::GradientScaling& scaling) {
     local_->param_groups()[i].set_options(param_groups_[i].options().clone());
   }
   require_independent_steps();
-  // Every rank checks all parameters: otherwise only the owner would throw, and the other ranks would wait for it.
+  // Every rank checks all parameters. Otherwise only the owner would throw, and the other ranks would wait for it.
   optim::check_gradients(param_groups_, type_name());
   local_->step_scaled(scaling);
   if (scaling.grad_scale.defined()) unscale_others_gradients(scaling);
@@ -190,8 +190,8 @@ void ZeroCore::apply_step(const optim::GradientScaling& scaling) {
   send_parameters();
 }
 
-// Unscales gradients whose parameters other ranks step, as the fused step does for this rank's own. A step that is
-// skipped leaves them.
+// Unscales the gradients of parameters that other ranks step; the fused step does it for this rank's own. If the step
+// is skipped, the gradients do not change.
 void ZeroCore::unscale_others_gradients(const optim::GradientScaling& scaling) const {
   at::Tensor divisor = scaling.grad_scale.reshape({});
   if (scaling.found_inf.defined()) {
@@ -243,7 +243,7 @@ void ZeroCore::consolidate_state(int to) {
   }
   adopt_new_groups();
   const at::NoGradGuard no_grad;
-  // Only its owner knows which tensors a parameter's state has; their shapes follow from the parameter.
+  // Only the owner knows which tensors a parameter's state contains; their shapes follow from the parameter.
   std::ostringstream own;
   for (const auto& parameter : shares_[static_cast<size_t>(group_.rank())]) {
     for (const auto& [name, tensor] : local_->parameter_state(parameter)) own << name << " ";

@@ -11,7 +11,7 @@
 namespace ddp::recompute {
 namespace {
 
-// The nodes of custom functions are instances of a template, which have no class of their own in common.
+// The nodes of custom functions are instances of a template and have no common base class of their own.
 bool is_custom(const torch::autograd::Node& node) {
   return std::string_view(typeid(node).name()).find("7CppNodeI") != std::string_view::npos;
 }

@@ -1,6 +1,6 @@
-// Outputs that custom functions (torch::autograd::Function) save. While such a function saves its tensors it holds them
-// itself, and its outputs hold its node: a second run that ends there, by an exception, leaves a cycle that nothing
-// frees.
+// Handles outputs that custom functions (torch::autograd::Function) save. While such a function saves its tensors, it
+// holds its outputs, and they hold its node. If an exception ends the second run at this point, a reference cycle
+// remains that nothing frees.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,14 +11,14 @@
 
 namespace ddp::recompute {
 
-/// The saved outputs of one second run, which begins, in this thread, when this is made.
+/// The saved outputs of one second run. The constructor marks the beginning of the run in the calling thread.
 class CustomOutputs {
  public:
   CustomOutputs();
-  /// Autograd saves `tensor`, with the graph that it has. Outputs of a function that ran before, such as the region's
-  /// input, are the program's.
+  /// Called when autograd saves `tensor`, which still has its graph. Outputs of functions that ran before this second
+  /// run, such as the region's input, belong to the program and are ignored.
   void note(const at::Tensor& tensor);
-  /// After an exception: ends the cycles of those that are still there.
+  /// Called after an exception: breaks the cycles of the outputs that still exist.
   void release() noexcept;
 
  private:

@@ -40,7 +40,7 @@ std::string node_in_backward() {
   return node ? " (needed by " + node->name() + ")" : "";
 }
 
-// The hooks of a tensor that was saved in a first run: they keep the tensor's position instead of the tensor.
+// The hooks of a tensor that was saved in a first run. They store the tensor's position instead of the tensor.
 class PositionHooks final : public torch::autograd::SavedVariableHooks {
  public:
   explicit PositionHooks(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
@@ -55,21 +55,22 @@ class PositionHooks final : public torch::autograd::SavedVariableHooks {
   std::optional<size_t> position_;
 };
 
-// The hooks of a tensor that was saved in a second run. The graph of that run ends with the run, except for a backward
-// inside the region.
+// The hooks of a tensor that was saved in a second run. The graph of that run is released with the run, so these hooks
+// are used only by a backward inside the region.
 class CollectingHooks final : public torch::autograd::SavedVariableHooks {
  public:
   explicit CollectingHooks(SecondRun& run) : run_(run) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     run_.custom_outputs().note(tensor);
-    // Not detached by an operator: an error about a difference between the runs names the region's last operator.
+    // tensor_data() is not an operator. An operator call would be logged, and an error about a difference between the
+    // runs names the last operator of the region.
     tensor_ = tensor.requires_grad() ? tensor.tensor_data() : tensor;
     run_.collect(tensor_, tensor.requires_grad());
   }
   at::Tensor call_unpack_hook() override { return tensor_; }
 
  private:
-  SecondRun& run_;  // only call_pack_hook() uses it, directly after the construction
+  SecondRun& run_;  // used only in call_pack_hook(), directly after the construction
   at::Tensor tensor_;
 };
 
@@ -142,7 +143,7 @@ at::Tensor Frame::unpack(size_t position) {
   if (at::Tensor tensor = take(task, position); tensor.defined()) return tensor;
   run_again(task);
   at::Tensor tensor = take(task, position);
-  if (task == -1) {  // outside a backward nothing shows when the other tensors are no longer needed
+  if (task == -1) {  // outside a backward, nothing indicates when the other tensors are no longer needed
     const std::lock_guard guard(guard_);
     collected_.erase(task);
   }
@@ -150,7 +151,7 @@ at::Tensor Frame::unpack(size_t position) {
 }
 
 void Frame::forget(size_t position) {
-  std::vector<at::Tensor> released;  // destroyed after the lock is released
+  std::vector<at::Tensor> released;  // destroyed after `guard_` is released
   const std::lock_guard lock(guard_);
   positions_[position].is_alive = false;
   for (auto at = collected_.begin(); at != collected_.end();) {
@@ -163,7 +164,8 @@ void Frame::forget(size_t position) {
   }
 }
 
-// The tensor that a second run for `task` has collected; undefined if there is none. It is given out once.
+// Returns the tensor that a second run for `task` has collected, or an undefined tensor if there is none. Each tensor
+// is returned only once.
 at::Tensor Frame::take(int task, size_t position) {
   const std::lock_guard lock(guard_);
   const auto found = collected_.find(task);
@@ -200,14 +202,14 @@ void Frame::run_again(int task) {
     collected = collected_again();
   } catch (const RecomputeError&) {
     if (options_.debug) throw;
-    // Runs the region again with a log, to name the operator. If this run succeeds, the region's results differ from
-    // run to run.
+    // Runs the region again with a log to find the operator for the message. If this run succeeds, the region does not
+    // compute the same results in every run.
     logs_second_run_ = true;
     collected_again();
     throw;
   }
   const std::lock_guard lock(guard_);
-  // Tensors that have been released since then are not needed.
+  // Tensors whose positions were released during the run are not needed.
   for (size_t position = 0; position < collected.tensors.size(); ++position) {
     at::Tensor& tensor = collected.tensors[position];
     if (!tensor.defined()) continue;
@@ -221,9 +223,9 @@ void Frame::run_again(int task) {
 }
 
 void Frame::run_second(Collected& collected) {
-  const c10::InferenceMode graph_is_recorded(false);  // also where the backward is called in inference mode
+  const c10::InferenceMode graph_is_recorded(false);  // also if the backward is called in inference mode
   std::vector<at::Tensor> inputs;
-  // Unpacked before the modes change: an outer region may be run again to compute them.
+  // Unpacked before the modes change, because this may run an outer region again.
   for (const SavedInput& input : inputs_) inputs.push_back(input.get());
   const progress::PhaseScope phase("recompute");
   std::optional<RandomStatesScope> random_states;
@@ -261,7 +263,7 @@ void Frame::collect(Collected& collected, const at::Tensor& tensor, bool require
     }
   }
   if (position >= wanted) {
-    // Without early stop, a backward inside the region comes before the first run has saved all its tensors.
+    // Without early stop, a backward inside the region may run before the first run has saved all its tensors.
     if (!is_first_run_complete_) {
       ignores_extra_tensors_ = true;
       return;
@@ -284,7 +286,7 @@ void Frame::check(const Collected& collected, size_t position, const at::Tensor&
                          described(tensor.sizes(), tensor.scalar_type(), tensor.device()) +
                          " in the recomputation. A region must call the same operators in both" + explanation());
   }
-  // What requires grad decides which tensors autograd saves.
+  // Whether tensors require gradients determines which tensors autograd saves.
   if (requires_grad != first.requires_grad) {
     throw RecomputeError(rank_prefix() + "checkpoint(): saved tensor " + std::to_string(position) + " (" +
                          described(first.sizes, first.dtype, first.device) + ") " +
@@ -292,8 +294,8 @@ void Frame::check(const Collected& collected, size_t position, const at::Tensor&
                                         : "does not require grad in the recomputation and did") +
                          " in the forward. Freeze or thaw parameters after the backward" + explanation());
   }
-  // It is a parameter or buffer. A tensor that the region itself computes has another storage in each run, or the same
-  // version.
+  // The same storage with another version means that a parameter or buffer was changed in place. A tensor that the
+  // region itself computes has either another storage or the same version.
   if (first.storage == storage_of(tensor) && first.version != version_of(tensor)) {
     throw RecomputeError(rank_prefix() + "checkpoint(): saved tensor " + std::to_string(position) + " (" +
                          described(first.sizes, first.dtype, first.device) +

@@ -1,6 +1,6 @@
-// What a region keeps between its forward and its backward: its inputs, how to run it again, and of each tensor that
-// autograd saved in it the position and the shape. The tensors themselves come from a second run, one for each
-// backward, and are released as they are used. The semantics are those of Python's torch/utils/checkpoint.py.
+// What a region stores between its forward and its backward: its inputs, how to run it again, and the position and
+// shape of each tensor that autograd saved in it. The tensors are computed by a second run, one for each backward, and
+// each is released when it has been used. The semantics are those of Python's torch/utils/checkpoint.py.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,27 +28,28 @@
 
 namespace ddp::recompute {
 
-/// An input of a region. Saved as autograd saves tensors, so that it belongs to an outer region where there is one.
+/// An input of a region. It is saved as autograd saves tensors, so that it belongs to the outer region if there is one.
 class SavedInput {
  public:
   explicit SavedInput(const at::Tensor& tensor);
-  /// The tensor, with the graph that it had. Throws RecomputeError when it was changed in place since it was saved.
+  /// Returns the tensor with its original graph. Throws RecomputeError if the tensor was changed in place after it was
+  /// saved.
   at::Tensor get() const;
 
  private:
-  at::Tensor plain_;  // what autograd cannot save: undefined or made in inference mode
+  at::Tensor plain_;  // a tensor that autograd cannot save: undefined, or made in inference mode
   torch::autograd::SavedVariable saved_;
 };
 
-/// What is known of a saved tensor after the first run.
+/// What the first run records about a saved tensor.
 struct SavedPosition {
   std::vector<int64_t> sizes;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::Device device = c10::kCPU;
-  const void* storage = nullptr;  // to recognise parameters; never read
+  const void* storage = nullptr;  // identifies parameters; never dereferenced
   uint32_t version = 0;
   bool requires_grad = false;
-  bool is_alive = true;  // the backward may still ask for it
+  bool is_alive = true;  // whether the backward may still request it
 };
 
 /// The result of one keep().
@@ -60,7 +61,7 @@ struct KeptResult {
   std::optional<RandomStates> random_states;  // after the call
 };
 
-/// One region of one forward. Owned by the hooks of the tensors that were saved in it.
+/// One region in one forward. The hooks of the tensors that were saved in it own it.
 class Frame : public std::enable_shared_from_this<Frame> {
  public:
   using Recompute = detail::Region::Recompute;
@@ -69,33 +70,33 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   /// Runs `function` for the first time.
   void run_first(const std::function<void()>& function);
-  /// After a first run that failed: releases the inputs, which may hold the graph that holds this frame.
+  /// Called after a first run that failed. Releases the inputs, because they may hold the graph that holds this frame.
   void abandon() noexcept;
 
-  /// Notes a tensor that autograd saves in the first run, and returns its position.
+  /// Records a tensor that autograd saves in the first run, and returns its position.
   size_t add(const at::Tensor& tensor);
-  /// The tensor at `position` for the backward that the calling thread is in.
+  /// Returns the tensor at `position` for the backward that runs in the calling thread.
   at::Tensor unpack(size_t position);
-  /// Nothing will ask for `position` any more.
+  /// Called when nothing can request `position` any more.
   void forget(size_t position);
 
-  /// keep(): its results in order, `index` counts the calls of one run.
+  /// Stores the result of a keep(). Results are in the order of the calls, and `index` counts the calls of one run.
   void store_kept(KeptResult result);
   const KeptResult& kept(size_t index) const;
   bool preserves_rng_state() const { return options_.preserve_rng_state; }
   const std::vector<c10::Device>& devices() const { return devices_; }
-  /// The results of operators that do not run again.
+  /// The results of operators that are not run again.
   KeptOperators& kept_operators() { return kept_operators_; }
 
  private:
   friend class SecondRun;
 
-  // The tensors of one second run, for one backward.
+  // The tensors that one second run has collected for one backward.
   struct Collected {
     std::vector<at::Tensor> tensors;
     std::vector<uint32_t> versions;
-    size_t count = 0;  // saved so far, also those that nothing will ask for
-    size_t left = 0;   // not yet asked for
+    size_t count = 0;  // tensors saved so far, including those that are not needed
+    size_t left = 0;   // tensors that have not been requested yet
   };
 
   at::Tensor take(int task, size_t position);
@@ -115,31 +116,32 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool is_first_run_complete_ = false;
   bool ignores_extra_tensors_ = false;
 
-  FrameLock recomputing_;  // one second run at a time; taken before `guard_`
-  std::mutex guard_;       // of what follows; never held while a region runs
+  FrameLock recomputing_;  // allows one second run at a time; locked before `guard_`
+  std::mutex guard_;       // protects the members below; never held while a region runs
   std::vector<SavedPosition> positions_;
-  std::map<int, Collected> collected_;  // by graph task
+  std::map<int, Collected> collected_;  // the key is the id of the graph task
   std::vector<KeptResult> kept_;
   KeptOperators kept_operators_;
 
-  OperatorCalls first_calls_;     // with debug
+  OperatorCalls first_calls_;     // recorded with the option debug
   OperatorCalls second_calls_;    // of the latest second run
-  bool logs_second_run_ = false;  // after one that differed
+  bool logs_second_run_ = false;  // set after a second run that differed from the first
 };
 
-/// The mode of the thread that runs a region for the first time.
+/// The mode of the thread in which a region runs for the first time.
 class FirstRun final : public SavedTensorMode {
  public:
   explicit FirstRun(Frame& frame) : frame_(frame) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override;
-  // A backward in the region runs in the device's thread, which a second run is in from the start: what it saves (with
-  // create_graph) would count in one run and not in the other.
+  // Tensors that a backward inside the region saves (with create_graph) must not count. Such a backward runs in the
+  // thread of its device. A second run is already in that thread and the first run is not, so those tensors would count
+  // in only one of the two runs.
   bool holds_in_backwards() const override { return false; }
-  // What goes through the graph that made a result of keep() finds another graph in the second run.
+  // Refuses a backward through the graph of a result of keep(), because that graph is different in the second run.
   bool before_backward(const torch::autograd::edge_list& roots, const torch::autograd::edge_list& targets) override;
   void run_operator(const c10::OperatorHandle& op, torch::jit::Stack& stack,
                     const std::function<void()>& call) override;
-  /// Results of a keep(), with their graph.
+  /// Adds the results of a keep(), with their graph.
   void add_kept(const std::vector<at::Tensor>& results);
   Frame& frame() { return frame_; }
 
@@ -148,7 +150,7 @@ class FirstRun final : public SavedTensorMode {
   std::vector<at::Tensor> kept_;
 };
 
-/// The mode of the thread that runs it again.
+/// The mode of the thread in which a region runs again.
 class SecondRun final : public SavedTensorMode {
  public:
   SecondRun(Frame& frame, Frame::Collected& collected) : frame_(frame), collected_(collected) {}

@@ -20,13 +20,13 @@ std::atomic<int>& backwards_in_regions() {
   return count;
 }
 
-// The device whose thread of LibTorch's engine this is; the CPU for every other thread.
+// Returns the device if this is a thread of LibTorch's engine, and the CPU for every other thread.
 c10::Device device_of_thread() {
   const auto node = torch::autograd::get_current_node();
   return node ? node->device() : c10::Device(c10::kCPU);
 }
 
-// A node that does nothing. It runs after all others, since the engine runs nodes with higher sequence numbers first.
+// A node that does nothing. It runs after all others, because the engine runs nodes with higher sequence numbers first.
 class LastNode final : public torch::autograd::Node {
  public:
   explicit LastNode(const at::Tensor& gradient) : Node(/*sequence_nr=*/0) { add_input_metadata(gradient); }
@@ -34,7 +34,7 @@ class LastNode final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override { return {}; }
 };
 
-// Starts a backward that does nothing. The engine runs the nodes that are queued for the device before it returns.
+// Starts a backward that does nothing. Before it returns, the engine runs the nodes that are queued for the device.
 void serve(c10::Device device) {
   const at::Tensor nothing = at::empty({0}, device);
   torch::autograd::Engine::get_default_engine().execute({{versions::make_node<LastNode>(nothing), 0}}, {nothing},
@@ -48,7 +48,7 @@ void FrameLock::lock() {
   std::unique_lock lock(guard_);
   const c10::Device device = is_free() ? c10::Device(c10::kCPU) : device_of_thread();
   while (!is_free()) {
-    if (device.is_cpu()) {  // other backwards do not need a thread that called backward()
+    if (device.is_cpu()) {  // no other backward needs a thread that called backward()
       released_.wait(lock);
       continue;
     }

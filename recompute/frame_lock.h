@@ -1,5 +1,5 @@
-// One second run of a region at a time. A thread that waits for another's second run still serves its device: a
-// backward that the region's function calls may need it.
+// Allows one second run of a region at a time. A thread that waits for another thread's second run still runs the
+// queued nodes of its device, because a backward that the region's function calls may need them.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ class FrameLock {
   int depth_ = 0;
 };
 
-/// While it lives, the calling thread is in a backward that a region's function called.
+/// During its lifetime, the calling thread counts as being in a backward that a region's function called.
 class BackwardInRegion {
  public:
   BackwardInRegion() noexcept;

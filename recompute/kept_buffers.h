@@ -1,4 +1,4 @@
-// Modules' buffers during a second run, which leaves them as they were.
+// Keeps a second run from changing the buffers of modules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@ class Module;
 
 namespace ddp::recompute {
 
-/// Gives the buffers of `modules` the values back that they had when it was made. Autograd does not count this as a
-/// change in place.
+/// The destructor restores the values that the buffers of `modules` had at construction. Autograd does not count this
+/// as an in-place change.
 class KeptBuffers {
  public:
   explicit KeptBuffers(const std::vector<std::shared_ptr<torch::nn::Module>>& modules);
@@ -23,7 +23,7 @@ class KeptBuffers {
   KeptBuffers& operator=(const KeptBuffers&) = delete;
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // and their values
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // each buffer and its value
 };
 
 }  // namespace ddp::recompute

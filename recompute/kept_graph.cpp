@@ -15,7 +15,7 @@ using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using Nodes = std::unordered_set<const torch::autograd::Node*>;
 
-// The nodes that `edges` reach, directly or through other nodes.
+// Returns the nodes that `edges` reach, directly or through other nodes.
 Nodes reached_by(const edge_list& edges) {
   Nodes reached;
   std::vector<const torch::autograd::Node*> open;
@@ -41,7 +41,7 @@ bool goes_beyond(const edge_list& roots, const edge_list& targets, const std::ve
     const Edge edge = torch::autograd::impl::gradient_edge(result);
     if (!from_roots.contains(edge.function.get())) continue;
     if (targets.empty()) return true;
-    // A leaf that keep() has returned is another tensor in the second run.
+    // If keep() returned a leaf, it is a different tensor in the second run.
     if (!result.grad_fn()) beyond.push_back(edge);
     const edge_list& next = edge.function->next_edges();
     beyond.insert(beyond.end(), next.begin(), next.end());

@@ -20,17 +20,17 @@
 namespace ddp::recompute {
 namespace {
 
-// Set while an observed operator runs: the operators that it calls are part of it.
+// True while an observed operator runs. The operators that it calls are part of it and are not observed.
 thread_local bool is_in_operator = false;
 
-// Called between autograd's part of an operator and its computation. Operators that are called by other operators do
-// not reach this function: LibTorch excludes autograd and the keys after it there.
+// Called between autograd's part of an operator and its computation. LibTorch does not call this function for operators
+// that other operators call, because it excludes autograd and the dispatch keys after it there.
 void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto call = [&] { op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack); };
   SavedTensorMode* mode = current_mode();
   if (mode == nullptr || is_in_operator) return call();
   mode->run_operator(op, *stack, [&] {
-    const OperatorLogPause pause;  // the second run does not call what the operator calls
+    const OperatorLogPause pause;  // the second run does not call the operators inside this one
     struct Inside {
       Inside() { is_in_operator = true; }
       ~Inside() { is_in_operator = false; }
@@ -77,8 +77,8 @@ void check(const std::string& name, const c10::OperatorHandle& op) {
   }
 }
 
-// The operators for which `observe` is called. They stay registered until the process ends: other threads may be
-// calling them.
+// The operators for which `observe` is called. They stay registered until the process ends, because other threads may
+// be calling them.
 struct Observed {
   static Observed& instance() {
     static auto* const observed = new Observed;
@@ -98,20 +98,20 @@ struct Observed {
   }
 
   std::mutex mutex;
-  std::deque<torch::Library> libraries;  // each holds one registration
+  std::deque<torch::Library> libraries;  // one registration each
   std::unordered_set<c10::OperatorName> known;
 };
 
-// These operators return an argument's memory, but their schemas do not say so: their results have version counters of
-// their own.
+// These operators return memory of an argument, but their schemas do not say so. Their results therefore have separate
+// version counters.
 constexpr std::array kUntoldViews{"aten::_unsafe_view", "aten::unsafe_split.Tensor", "aten::unsafe_split_with_sizes"};
 
-// Another tensor with the same memory and version counter, and without graph.
+// Returns another tensor with the same memory and version counter, but without a graph.
 at::Tensor detached_alias(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.tensor_data() : tensor;
 }
 
-// `value` with `change` applied to its tensors.
+// Returns `value` with `change` applied to its tensors.
 template <typename Change>
 c10::IValue with_tensors(const c10::IValue& value, const Change& change) {
   if (value.isTensor()) return change(value.toTensor());
@@ -151,7 +151,7 @@ void KeptOperators::note(const c10::OperatorHandle& op, const torch::jit::Stack&
   }
 }
 
-// Records the tensor if it shares the memory of a result that is kept.
+// Records the tensor if it shares memory with a stored result.
 void KeptOperators::watch(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   for (Call& call : calls_) {

@@ -1,5 +1,5 @@
-// Operators whose results a region keeps (RecomputeOptions::must_save). Autograd's part of them runs again, what they
-// compute does not.
+// Operators whose results a region stores (RecomputeOptions::must_save). In the second run, autograd's part of these
+// operators runs again, but their computation does not.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,19 +22,20 @@ class OperatorHandle;
 
 namespace ddp::recompute {
 
-/// The results of some operators in the first run of a region.
+/// Stores the results of the chosen operators in the first run of a region.
 class KeptOperators {
  public:
-  /// Of those of these names, as RecomputeOptions::must_save has them, which LibTorch then tells the thread's
-  /// SavedTensorMode of. Throws std::invalid_argument for one whose results cannot be kept.
+  /// `names` are the operators, in the format of RecomputeOptions::must_save. From now on, calls of these operators are
+  /// reported to the SavedTensorMode of the thread. Throws std::invalid_argument for an operator whose results cannot
+  /// be stored.
   explicit KeptOperators(const std::vector<std::string>& names);
 
   bool has(const c10::OperatorHandle& op) const;
-  /// Looks at the results of a call, which are on `stack`, and keeps them where has(op); `devices`: those whose random
-  /// numbers are replayed, or nullptr.
+  /// Called after an operator, with its results on `stack`. Stores them if has(op). `devices` are the devices whose
+  /// random numbers are replayed, or nullptr.
   void note(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const std::vector<c10::Device>* devices);
-  /// Replaces the arguments of call number `index` on `stack` by its results. Throws RecomputeError when that was a
-  /// call of another operator, or when a result was changed in place.
+  /// Replaces the arguments on `stack` by the stored results of call number `index`. Throws RecomputeError if that call
+  /// was of another operator, or if a result was changed in place.
   void put(size_t index, const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
   void clear() { calls_.clear(); }
 
@@ -42,8 +43,8 @@ class KeptOperators {
   struct Call {
     c10::OperatorName name;
     std::vector<c10::IValue> results{};
-    std::vector<uint32_t> versions{};                       // of the tensors in them
-    std::vector<std::pair<at::Tensor, uint32_t>> others{};  // on the same memory, and their versions
+    std::vector<uint32_t> versions{};                       // of the tensors in `results`
+    std::vector<std::pair<at::Tensor, uint32_t>> others{};  // other tensors on the same memory, and their versions
     std::optional<RandomStates> random_states{};            // after the call
   };
 

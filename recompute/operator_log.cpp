@@ -8,7 +8,7 @@
 namespace ddp::recompute {
 namespace {
 
-thread_local OperatorCalls* calls_of_thread = nullptr;  // LibTorch's callbacks are plain functions
+thread_local OperatorCalls* calls_of_thread = nullptr;  // a global, because LibTorch's callbacks are plain functions
 
 std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
   if (calls_of_thread == nullptr) return nullptr;
@@ -25,7 +25,7 @@ void on_end(const at::RecordFunction& /*function*/, at::ObserverContext* /*conte
 
 OperatorLog::OperatorLog(OperatorCalls& calls)
     : previous_(std::exchange(calls_of_thread, &calls)),
-      // One callback serves all logs of a thread: calls are recorded in the innermost log.
+      // One callback serves all logs of a thread. It records calls in the innermost log.
       handle_(previous_ != nullptr
                   ? at::INVALID_CALLBACK_HANDLE
                   : at::addThreadLocalCallback(

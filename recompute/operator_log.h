@@ -1,4 +1,4 @@
-// The operators that a thread calls, for the error that says where two runs of a region differ.
+// Logs the operators that a thread calls, for the error message that says where two runs of a region differ.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -8,13 +8,14 @@
 
 namespace ddp::recompute {
 
-/// The names of operators in the order of their calls, and of those that have not returned, the innermost last.
+/// The names of operators in the order of their calls, and the names of those that have not returned, the innermost
+/// last.
 struct OperatorCalls {
   std::vector<std::string> all;
   std::vector<std::string> active;
 };
 
-/// While it lives, the calling thread's calls are noted in `calls`.
+/// During its lifetime, the operator calls of the calling thread are recorded in `calls`.
 class OperatorLog {
  public:
   explicit OperatorLog(OperatorCalls& calls);
@@ -27,7 +28,7 @@ class OperatorLog {
   at::CallbackHandle handle_;
 };
 
-/// While it lives, the calling thread's calls are not noted.
+/// During its lifetime, the operator calls of the calling thread are not recorded.
 class OperatorLogPause {
  public:
   OperatorLogPause();
@@ -39,7 +40,7 @@ class OperatorLogPause {
   OperatorCalls* paused_;
 };
 
-/// One sentence on the first operator in which the two runs differ; empty when they do not.
+/// Returns a sentence about the first operator in which the two runs differ, or an empty string if they do not differ.
 std::string first_difference(const std::vector<std::string>& forward, const std::vector<std::string>& recomputation);
 
 }  // namespace ddp::recompute

@@ -1,4 +1,4 @@
-// The states of the random number generators that a region may use, to replay them in its recomputation.
+// The states of the random number generators that a region may use. They are replayed in its second run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,21 +9,21 @@
 
 namespace ddp::recompute {
 
-/// States of the default generators of the CPU and of some devices.
+/// The states of the default generators of the CPU and of some devices.
 class RandomStates {
  public:
-  /// The present states, of the CPU and of `devices`.
+  /// Returns the current states for the CPU and `devices`.
   static RandomStates current(const std::vector<c10::Device>& devices);
-  /// Gives them to the generators.
+  /// Sets the generators to these states.
   void apply() const;
-  /// The devices beside the CPU.
+  /// Returns the devices other than the CPU.
   std::vector<c10::Device> devices() const;
 
  private:
   std::vector<std::pair<c10::Device, at::Tensor>> states_;
 };
 
-/// Gives the generators their present states back when it ends.
+/// The destructor restores the states that the generators had at construction.
 class RandomStatesScope {
  public:
   explicit RandomStatesScope(const RandomStates& during);
@@ -35,7 +35,7 @@ class RandomStatesScope {
   RandomStates previous_;
 };
 
-/// The devices beside the CPU on which `tensors` lie, each once.
+/// Returns the devices other than the CPU on which `tensors` are, each once.
 std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors);
 
 }  // namespace ddp::recompute

@@ -22,7 +22,7 @@ std::vector<int64_t> versions_of(const std::vector<at::Tensor>& tensors) {
   return versions;
 }
 
-// In a second run, takes the place of the graph that made the results of a keep().
+// Replaces, in a second run, the graph that made the results of a keep().
 class GraphOfKept final : public torch::autograd::Node {
  public:
   explicit GraphOfKept(const std::vector<at::Tensor>& inputs) : Node(torch::autograd::collect_next_edges(inputs)) {}

@@ -19,7 +19,7 @@ class save_on_cpu::Hooks final : public torch::autograd::SavedVariableHooks {
 
   void call_pack_hook(const at::Tensor& tensor) override {
     device_ = tensor.device();
-    // A parameter stays on its device anyway, so a copy of it would only use more memory.
+    // A parameter stays on its device anyway, so a copy on the CPU would only use additional memory.
     is_copy_ = !device_.is_cpu() && !tensor.is_meta() && !(tensor.is_leaf() && tensor.requires_grad()) &&
                tensor.layout() == at::kStrided;
     if (is_copy_) {

@@ -13,10 +13,10 @@
 namespace ddp::recompute {
 namespace {
 
-// Each thread may run a backward, so this state belongs to a thread.
+// The state is thread-local, because each thread may run a backward.
 thread_local SavedTensorMode* current = nullptr;
 
-// LibTorch's engine, apart from the default hooks and from execute().
+// LibTorch's engine with two changes: the default hooks and execute().
 class EngineWithModes final : public torch::autograd::Engine {
  public:
   static torch::autograd::Engine& instance() {
@@ -44,8 +44,8 @@ class EngineWithModes final : public torch::autograd::Engine {
   }
 
  private:
-  // LibTorch starts an engine's threads once in a process, since it expects one engine. After a backward of LibTorch's
-  // own engine, this engine has to start its own threads.
+  // LibTorch starts the threads of an engine once per process, because it expects a single engine. If LibTorch's own
+  // engine has already run a backward, this engine must start its own threads.
   EngineWithModes() {
     initialize_device_threads_pool();
     if (!thread_pool_shared_) start_device_threads();

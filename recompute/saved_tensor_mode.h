@@ -1,5 +1,5 @@
-// What happens to tensors that autograd saves in the calling thread: LibTorch asks the default engine for hooks, and
-// its engine can only give hooks of Python. This one asks the thread's mode.
+// Decides per thread how the tensors that autograd saves are stored. LibTorch asks the default engine for hooks, and
+// its own engine supports only hooks written in Python. This engine asks the thread's mode.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -15,7 +15,8 @@ class OperatorHandle;
 
 namespace ddp::recompute {
 
-/// Makes the hooks for each tensor that autograd saves, and receives the backwards and operators that the thread calls.
+/// Makes the hooks for each tensor that autograd saves. It is also notified of the backwards and operators that the
+/// thread calls.
 class SavedTensorMode {
  public:
   virtual ~SavedTensorMode() = default;
@@ -24,23 +25,23 @@ class SavedTensorMode {
   SavedTensorMode(SavedTensorMode&&) = delete;
   SavedTensorMode& operator=(SavedTensorMode&&) = delete;
 
-  /// The hooks of the next saved tensor; nullptr keeps it as LibTorch does.
+  /// Returns the hooks for the next saved tensor. With nullptr, the tensor is saved as usual.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() = 0;
-  /// Whether it also holds in a backward that the thread calls, as far as that runs in this thread.
+  /// Whether the mode also applies to the parts of a backward called by this thread that run in this thread.
   virtual bool holds_in_backwards() const { return true; }
-  /// The thread begins a backward from `roots` to `targets` (to all leaves if `targets` is empty). May throw. Returns
-  /// whether the modes outside of this one are to be told as well.
+  /// Called when the thread begins a backward from `roots` to `targets` (to all leaves if `targets` is empty). May
+  /// throw. Returns whether the outer modes must be notified as well.
   virtual bool before_backward(const torch::autograd::edge_list& /*roots*/,
                                const torch::autograd::edge_list& /*targets*/) {
     return true;
   }
-  /// The thread calls an operator that some region keeps the results of (kept_operators.h), whose arguments are on
-  /// `stack`: replaces them by its results, by `call` or otherwise.
+  /// Called instead of an operator whose results some region stores (kept_operators.h). Replaces the arguments on
+  /// `stack` by the results, by `call` or otherwise.
   virtual void run_operator(const c10::OperatorHandle& /*op*/, torch::jit::Stack& /*stack*/,
                             const std::function<void()>& call) {
     call();
   }
-  /// The mode that holds outside of this one, or nullptr.
+  /// Returns the mode that this one replaced in its thread, or nullptr.
   SavedTensorMode* outer() const { return outer_; }
 
  protected:
@@ -52,7 +53,7 @@ class SavedTensorMode {
   SavedTensorMode* outer_ = nullptr;
 };
 
-/// Tensors are saved as LibTorch does.
+/// Saves tensors as LibTorch does by default.
 class PlainMode final : public SavedTensorMode {
  public:
   std::unique_ptr<torch::autograd::SavedVariableHooks> next_hooks() override { return nullptr; }
@@ -62,13 +63,14 @@ class PlainMode final : public SavedTensorMode {
   }
 };
 
-/// The calling thread has `mode` until end_mode(), which may come in any order but in the same thread.
+/// Sets the mode of the calling thread until end_mode(). Modes may end in any order, but each must end in the thread in
+/// which it began.
 void begin_mode(SavedTensorMode& mode) noexcept;
 void end_mode(SavedTensorMode& mode) noexcept;
-/// The calling thread's mode, or nullptr.
+/// Returns the mode of the calling thread, or nullptr.
 SavedTensorMode* current_mode() noexcept;
 
-/// While it lives, the calling thread has `mode`, which must outlive it.
+/// Sets the mode of the calling thread during its lifetime. `mode` must outlive it.
 class SavedTensorScope {
  public:
   explicit SavedTensorScope(SavedTensorMode& mode) noexcept : mode_(mode) { begin_mode(mode); }
@@ -80,8 +82,8 @@ class SavedTensorScope {
   SavedTensorMode& mode_;
 };
 
-/// Makes LibTorch ask this thread's mode, in this process, from now on. Throws std::runtime_error where another engine
-/// than LibTorch's own is installed, as in a process that hosts Python.
+/// Makes LibTorch ask the modes from now on, in the whole process. Throws std::runtime_error if an engine other than
+/// LibTorch's own is installed, as in a process that hosts Python.
 void install_engine();
 
 }  // namespace ddp::recompute

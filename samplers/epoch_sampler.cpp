@@ -31,21 +31,23 @@ int64_t read(torch::serialize::InputArchive& archive, const std::string& key) {
 
 struct EpochSampler::State {
   Kind kind;
-  int64_t epoch = 0;     // for the next reset()
-  int64_t consumed = 0;  // of that epoch, when load_state() named it
-  int64_t loads = 0;     // how often load_state() was called
+  int64_t epoch = 0;     // the epoch that the next reset() begins
+  int64_t consumed = 0;  // samples already used in `epoch`, if load_state() set it
+  int64_t loads = 0;     // number of calls of load_state()
 
-  /// The indices that next() returns. They are drawn by reset() or by the first next(), so that a set_epoch() directly
-  /// after the constructor still has an effect. Empty while a pass returns samples itself and only moves `position`.
+  /// The indices that next() returns. They are computed by reset() or by the first next(), so that a set_epoch()
+  /// directly after the constructor still has an effect. Has no value if a pass returns the samples itself and only
+  /// changes `position`.
   std::optional<std::vector<int64_t>> order{};
   size_t position = 0;
   int64_t order_epoch = 0;
-  int64_t order_consumed = 0;  // before its first entry
+  int64_t order_consumed = 0;  // samples used before the first entry of `order`
 
-  /// Returns this rank's part of an epoch of which `already_consumed` samples were used. Throws std::logic_error if a
-  /// derived sampler returns an invalid order.
+  /// Returns this rank's share of the epoch `of_epoch`, in which `already_consumed` samples were used before. Throws
+  /// std::logic_error if a derived sampler returns an invalid order.
   std::vector<int64_t> share(int64_t of_epoch, int64_t already_consumed) const {
-    // Unsigned, so a seed near the end of the range wraps around as Python's generator seeds do.
+    // The sum is unsigned, so that a seed near the end of the range wraps around, as the seeds of Python's generator
+    // do.
     const uint64_t seed = kind.seed + static_cast<uint64_t>(of_epoch);
     const auto whole = kind.order(kind.length, seed);
     if (std::ssize(whole) != kind.length) {
@@ -133,7 +135,7 @@ void SamplerPass::used(int64_t samples) const {
                                 " samples, so it cannot have used " + std::to_string(samples));
   }
   if (std::exchange(loads_, state_->loads) != state_->loads) {
-    // A state was loaded during this pass, and the pass continues. The next pass does not begin at the position of that
+    // A state was loaded during this pass, but the pass continues. The next pass must not begin at the position of that
     // state.
     state_->kind.seed = seed_;
     state_->epoch = epoch_;

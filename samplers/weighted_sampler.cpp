@@ -42,7 +42,7 @@ std::function<std::vector<int64_t>(int64_t, uint64_t)> order_of(const std::vecto
   at::Tensor table = at::empty({static_cast<int64_t>(weights.size())}, at::kDouble);
   std::copy(weights.begin(), weights.end(), table.mutable_data_ptr<double>());
   return [table, replacement](int64_t length, uint64_t seed) {
-    if (length == 0) return std::vector<int64_t>();  // multinomial refuses that
+    if (length == 0) return std::vector<int64_t>();  // multinomial refuses 0 samples
     const at::Tensor drawn = at::multinomial(table, length, replacement, at::detail::createCPUGenerator(seed));
     const int64_t* data = drawn.const_data_ptr<int64_t>();
     return std::vector<int64_t>(data, data + length);

@@ -22,8 +22,8 @@ class CosineAnnealingLR : public Cloneable<CosineAnnealingLR> {
     if (is_initial_) return group.lr;
     const auto t_max = static_cast<double>(options_.t_max);
     const double before = 1 + std::cos(std::numbers::pi * static_cast<double>(last_epoch_ - 1) / t_max);
-    // At its lowest point the ratio below is 0 / 0, so the rate is increased by an addition. With a very large t_max
-    // the lowest point is several steps wide; there Python divides by 0.
+    // If the previous step was at the lowest point, the ratio below is 0 / 0, so the rate is increased by an addition.
+    // With a very large t_max, the lowest point is several steps wide; Python divides by 0 there.
     if (was_lowest() || before == 0) {
       return group.lr + (base_lrs_[i] - options_.eta_min) * (1 - std::cos(std::numbers::pi / t_max)) / 2;
     }
@@ -36,7 +36,7 @@ class CosineAnnealingLR : public Cloneable<CosineAnnealingLR> {
   }
 
  private:
-  // Whether the step before was an odd multiple of t_max.
+  // Whether the previous step was an odd multiple of t_max.
   bool was_lowest() const {
     const int64_t before = last_epoch_ - 1;
     return before % options_.t_max == 0 && before / options_.t_max % 2 != 0;
@@ -56,7 +56,7 @@ class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts
 
   void step(Groups& groups) override {
     require_same_number(groups);
-    if (last_epoch_ < 0) {  // a sequence may have taken several steps back
+    if (last_epoch_ < 0) {  // a sequence may have called undo() several times
       last_epoch_ = -1;
       period_ = std::min(options_.t_0, kMostSteps);
       within_ = 0;
@@ -64,7 +64,7 @@ class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts
       within_ %= period_;
       period_ = period_ > kMostSteps / options_.t_mult ? kMostSteps : period_ * options_.t_mult;
     }
-    advance(groups);  // Python's class has its own step(), which leaves _step_count at 0
+    advance(groups);  // Python's class overrides step() and leaves _step_count at 0
   }
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);

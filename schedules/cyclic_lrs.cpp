@@ -11,7 +11,7 @@
 namespace ddp::schedules {
 namespace {
 
-// The lower and the upper bound between which a group's rate moves.
+// The lower and upper bound of a group's rate.
 struct Bounds {
   double base_lr;
   double max_lr;
@@ -46,7 +46,7 @@ class CyclicLR : public Cloneable<CyclicLR> {
 
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);
-    state["_scale_fn_custom"] = nullptr;  // Python's load_state_dict() asks for it
+    state["_scale_fn_custom"] = nullptr;  // Python's load_state_dict() requires this key
   }
   void load(const nlohmann::json& state, int64_t sequences) override {
     LRScheduler::load(state, sequences);
@@ -81,7 +81,7 @@ class CyclicLR : public Cloneable<CyclicLR> {
 
   double cycle() const { return std::floor(1 + static_cast<double>(last_epoch_) / total_); }
 
-  // The position in the triangle, from 0 to 1 and back.
+  // The position in the triangle, which goes from 0 to 1 and back.
   double height() const {
     const double x = 1.0 + static_cast<double>(last_epoch_) / total_ - cycle();
     const double ratio = up_ / total_;
@@ -103,12 +103,12 @@ class CyclicLR : public Cloneable<CyclicLR> {
   }
 
   CyclicOptions options_;
-  double up_;     // steps
-  double total_;  // steps of a cycle
+  double up_;     // number of steps with a rising rate
+  double total_;  // number of steps in a cycle
   std::vector<Bounds> bounds_{};
 };
 
-// The rates and momenta between which a group moves.
+// The rates and momenta that bound a group's cycle.
 struct CycleBounds {
   double initial_lr;
   double max_lr;
@@ -180,7 +180,8 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
 
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);
-    // Python's class stores these values in the optimizer's groups, so a Python program needs them to continue.
+    // Python's class stores these values in the optimizer's groups, so a Python program needs them to continue the
+    // training.
     state["groups"] = nlohmann::json::array();
     for (const auto& bounds : bounds_) {
       nlohmann::json group = {{"initial_lr", bounds.initial_lr}, {"max_lr", bounds.max_lr}, {"min_lr", bounds.min_lr}};
@@ -227,7 +228,7 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
 
   struct Place {
     const Phase& phase;
-    double share;  // of the phase that has passed
+    double share;  // the part of the phase that has passed
   };
 
   Place place() const {
@@ -236,7 +237,7 @@ class OneCycleLR : public Cloneable<OneCycleLR> {
     size_t i = 0;
     for (; i + 1 < phases_.size() && step > phases_[i].end_step; ++i) begin = phases_[i].end_step;
     const double length = phases_[i].end_step - begin;
-    // Python divides by zero in phases without length; there the end is the only sensible value.
+    // Python divides by zero in a phase of length 0. The end of the phase is the only sensible value.
     return {.phase = phases_[i], .share = length == 0 ? 1.0 : (step - begin) / length};
   }
 

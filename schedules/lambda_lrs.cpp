@@ -8,7 +8,7 @@
 namespace ddp::schedules {
 namespace {
 
-/// One function for each group; a single one serves all.
+/// Holds one function per group; a single function is used for all groups.
 class LrLambdas {
  public:
   explicit LrLambdas(std::vector<Lambda> factors) : factors_(std::move(factors)) {

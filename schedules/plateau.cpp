@@ -74,7 +74,8 @@ void Plateau::load(const std::string& text) {
   } catch (const nlohmann::json::exception&) {
     require(false, "this is not the state of ReduceLROnPlateau");
   }
-  // A cooldown below 0 means no cooldown, in Python too; the counter is set to it.
+  // A negative cooldown means no cooldown, as in Python. The counter is set to it, so the counter may be negative as
+  // well.
   const int64_t least = std::min<int64_t>(options_.cooldown, 0);
   require(loaded.last_epoch >= 0 && loaded.cooldown_counter >= least && loaded.num_bad_epochs >= 0,
           "the state of ReduceLROnPlateau has a negative counter");

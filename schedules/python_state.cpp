@@ -18,7 +18,7 @@ struct Sign {
   std::string_view type;
 };
 
-// The first of these keys that a state has identifies its class.
+// A state belongs to the class of the first of these keys that it contains.
 constexpr std::array kSigns = {Sign{"patience", "ReduceLROnPlateau"},
                                Sign{"_milestones", "SequentialLR"},
                                Sign{"_schedulers", "ChainedScheduler"},
@@ -58,7 +58,8 @@ void require_type(const json& state, const std::string& name) {
 
 int64_t step_count_at(const json& state, const char* key) {
   const auto& value = state.at(key);
-  // A double holds neither bound's neighbours, so that what passes fits. Python counts in doubles after step(epoch).
+  // Doubles cannot represent the integers next to either bound, so a number that passes this check fits. The value may
+  // be a double because Python counts in doubles after step(epoch).
   const auto count = value.is_boolean() ? std::nan("") : value.get<double>();
   require(std::abs(count) <= static_cast<double>(kMostSteps) && std::trunc(count) == count,
           std::string("the state's ") + key + " must be a whole number of steps, but is " + value.dump());

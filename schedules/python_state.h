@@ -1,4 +1,5 @@
-// States of Python's schedulers: determines to which class a state_dict() belongs, because Python does not store that.
+// Reads the states of Python's schedulers. A state_dict() does not store its class, so the class is determined from the
+// keys.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,27 +10,27 @@
 
 namespace ddp::schedules {
 
-/// Throws std::invalid_argument unless `state` is of the schedule that Python calls `name`: by its "type", as this
-/// library saves it, or by the hyper-parameters that a scheduler's state_dict() has. (LambdaLR's and MultiplicativeLR's
-/// cannot be distinguished.)
+/// Throws std::invalid_argument unless `state` belongs to the schedule that Python calls `name`. This is determined
+/// from "type", which this library saves, or from the hyper-parameters in the state_dict() of a Python scheduler. (The
+/// states of LambdaLR and MultiplicativeLR cannot be distinguished.)
 void require_type(const nlohmann::json& state, const std::string& name);
 
-/// More steps than any training has, and few enough to add to without overflow.
+/// More steps than any training needs, but few enough that additions do not overflow.
 inline constexpr int64_t kMostSteps = int64_t{1} << 62;
 
-/// The number of steps that `state` has under `key`, which may be below 0. Throws nlohmann::json::exception or
-/// std::invalid_argument when it is not a whole number or its magnitude is above kMostSteps.
+/// Returns the number of steps that `state` has under `key`, which may be negative. Throws nlohmann::json::exception or
+/// std::invalid_argument if it is not a whole number or its magnitude exceeds kMostSteps.
 int64_t step_count_at(const nlohmann::json& state, const char* key);
 
-/// What the optimizer's groups need in addition to the schedule's own state.
+/// The values that the optimizer's groups need in addition to the schedule's own state.
 struct PythonProgress {
   int64_t last_epoch = 0;
   std::vector<double> last_lrs{};
   std::vector<double> initial_lrs{};
 };
 
-/// Reads it from a scheduler's state_dict(). Throws nlohmann::json::exception or std::invalid_argument if it is
-/// missing.
+/// Reads these values from the state_dict() of a scheduler. Throws nlohmann::json::exception or std::invalid_argument
+/// if they are missing.
 PythonProgress python_progress(const nlohmann::json& state);
 
 }  // namespace ddp::schedules

@@ -83,8 +83,8 @@ void LRScheduler::load(const nlohmann::json& state, int64_t sequences) {
   const auto base_lrs = state.at("base_lrs").get<std::vector<double>>();
   const int64_t last_epoch = step_count_at(state, "last_epoch");
   const int64_t step_count = step_count_at(state, "_step_count");
-  // Within sequences, a scheduler whose turn has not come is one step back for each sequence. A scheduler that was not
-  // started has the count -1.
+  // In a sequence, a scheduler that has not been reached yet is one step back; in nested sequences, it is one step back
+  // for each of them. A scheduler that was not started has the count -1.
   require(last_epoch >= -std::max<int64_t>(sequences, 1) && step_count >= 0,
           "the state of " + name() + " has a negative number of steps");
   require(base_lrs_.empty() || base_lrs.size() == base_lrs_.size(),

@@ -1,5 +1,5 @@
-// How schedules are implemented: one class for each of torch.optim.lr_scheduler, with its name and recursive formula. A
-// Schedule holds one.
+// The implementation of schedules: one class for each class of torch.optim.lr_scheduler, with the same name and the
+// same recursive formula. A Schedule holds one of these objects.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,19 +17,19 @@ class Scheduler {
  public:
   virtual ~Scheduler() = default;
   virtual std::unique_ptr<Scheduler> clone() const = 0;
-  virtual std::string name() const = 0;  ///< Python's name of the class
+  virtual std::string name() const = 0;  ///< the name of Python's class
 
-  virtual void start(Groups& groups) = 0;         ///< Python's constructor
-  virtual void initial_step(Groups& groups) = 0;  ///< its last act
+  virtual void start(Groups& groups) = 0;         ///< the constructor of Python's class
+  virtual void initial_step(Groups& groups) = 0;  ///< the last call in that constructor
   virtual void step(Groups& groups) = 0;
-  virtual void restart(Groups& groups) = 0;  ///< step 0 again, when a sequence reaches this scheduler
-  virtual void undo() = 0;                   ///< takes back the counting of initial_step()
+  virtual void restart(Groups& groups) = 0;  ///< returns to step 0, when a sequence reaches this scheduler
+  virtual void undo() = 0;                   ///< reverts the counting of initial_step()
   virtual bool is_composed() const { return false; }
 
   virtual void save(nlohmann::json& state) const = 0;
-  /// `sequences`: of how many sequences this scheduler is a part; each of them has taken one step back with undo().
-  /// Throws nlohmann::json::exception or std::invalid_argument for a state that does not fit; the object may then be
-  /// partly loaded.
+  /// `sequences` is the number of sequences that contain this scheduler; each of them has called undo() once. Throws
+  /// nlohmann::json::exception or std::invalid_argument for a state that does not fit. The object may then be partly
+  /// loaded.
   virtual void load(const nlohmann::json& state, int64_t sequences) = 0;
 
  protected:
@@ -38,7 +38,7 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 };
 
-/// A scheduler that computes each group's next rate from its present one, like Python's class of that name.
+/// A scheduler that computes each group's next rate from its current one, like Python's class LRScheduler.
 class LRScheduler : public Scheduler {
  public:
   void start(Groups& groups) override;
@@ -50,16 +50,17 @@ class LRScheduler : public Scheduler {
   void load(const nlohmann::json& state, int64_t sequences) override;
 
  protected:
-  /// Returns the rate of group `i` at step last_epoch_; `group.lr` is the rate of the step before.
+  /// Returns the rate of group `i` at step last_epoch_; `group.lr` is the rate of the previous step.
   virtual double get_lr(const Group& group, size_t i) = 0;
-  /// The rate at step 0 without regard to the current one: _get_closed_form_lr(), and get_lr() where Python has none.
+  /// Returns the rate at step 0, independent of the current one: Python's _get_closed_form_lr(), or get_lr() if
+  /// Python's class has none.
   virtual double closed_form_lr(const Group& group, size_t i) { return get_lr(group, i); }
   /// Changes values other than the rates.
   virtual void adjust(Groups&) {}
 
   /// Throws std::invalid_argument unless there are as many groups as at the start.
   void require_same_number(const Groups& groups) const;
-  /// step() without its check, and without _step_count.
+  /// Does what step() does, without its check and without counting _step_count.
   void advance(Groups& groups);
 
   int64_t last_epoch_ = -1;
@@ -79,10 +80,11 @@ class Cloneable : public Base {
 /// Throws std::invalid_argument with the rank and `message` unless `valid`.
 void require(bool valid, const std::string& message);
 
-/// base^exponent. Throws std::invalid_argument, as Python's ** does, where finite numbers have no finite power.
+/// Returns base^exponent. Throws std::invalid_argument, like Python's **, if finite numbers have no finite power.
 double power(double base, double exponent);
 
-/// `values` for `count` groups: one for each, or one for all. Throws std::invalid_argument for another number of them.
+/// Returns `values` for `count` groups; a single value is used for all groups. Throws std::invalid_argument for any
+/// other number of values.
 std::vector<double> per_group(const std::vector<double>& values, size_t count, const char* name);
 
 }  // namespace ddp::schedules

@@ -77,7 +77,7 @@ class SequentialLR : public Cloneable<SequentialLR, SchedulerList> {
   }
 
  private:
-  // Of the schedule that holds at this epoch.
+  // Returns the index of the schedule that is active at this epoch.
   size_t current() const {
     const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_);
     return static_cast<size_t>(next - milestones_.begin());

@@ -1,4 +1,4 @@
-// Functions shared by schedulers that are made of others.
+// Functions for schedulers that consist of other schedulers.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,4 +1,4 @@
-// The rate of stochastic weight averaging (Izmailov et al. 2018): annealed to a constant one.
+// The learning rate of stochastic weight averaging (Izmailov et al. 2018), which is annealed to a constant.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace ddp::schedules {
 namespace {
 
-// Python's class counts with _step_count, which the restart of a sequence does not change.
+// Like Python's class, it counts with _step_count, which the restart of a sequence does not change.
 class SWALR : public Cloneable<SWALR> {
  public:
   explicit SWALR(const SwaOptions& options) : options_(options) {
@@ -31,7 +31,8 @@ class SWALR : public Cloneable<SWALR> {
 
   void save(nlohmann::json& state) const override {
     LRScheduler::save(state);
-    // Python's class stores these values in the optimizer's groups, so a Python program needs them to continue.
+    // Python's class stores these values in the optimizer's groups, so a Python program needs them to continue the
+    // training.
     state["groups"] = nlohmann::json::array();
     for (const double swa_lr : swa_lrs_) state["groups"].push_back({{"swa_lr", swa_lr}});
   }
@@ -46,7 +47,7 @@ class SWALR : public Cloneable<SWALR> {
   }
 
  private:
-  // The rate's progress at a step.
+  // Returns how much of the annealing is complete at a step, from 0 to 1.
   double share(int64_t step) const {
     const auto epochs = static_cast<double>(std::max<int64_t>(1, options_.anneal_epochs));
     const double passed = std::clamp(static_cast<double>(step) / epochs, 0.0, 1.0);

@@ -13,20 +13,20 @@ namespace ddp::detail {
 
 /// A torch::nn::BatchNorm1d, 2d or 3d inside a model.
 struct BatchNormMember {
-  std::string name{};                           ///< its path, empty for the model itself
-  std::shared_ptr<torch::nn::Module> module{};  ///< null when it is not held by a shared_ptr
+  std::string name{};                           ///< the module's path; empty for the model itself
+  std::shared_ptr<torch::nn::Module> module{};  ///< null if no shared_ptr holds it
   const torch::nn::BatchNormOptions* options = nullptr;
   const at::Tensor* running_mean = nullptr;
   const at::Tensor* weight = nullptr;
 
-  /// The tensor that identifies it; nullptr when it has none.
+  /// Returns the tensor that identifies the module in ConversionRegistry, or nullptr if it has none.
   const at::Tensor* key() const;
 };
 
-/// All of `model`, itself included, each once.
+/// Returns all batch norms in `model`, which may be one itself, each once.
 std::vector<BatchNormMember> batch_norms_of(torch::nn::Module& model);
 
-/// How a Sequential calls `module`, a BatchNorm1d, 2d or 3d.
+/// Returns the AnyModule with which a Sequential calls `module`, a BatchNorm1d, 2d or 3d.
 torch::nn::AnyModule as_any_module(const std::shared_ptr<torch::nn::Module>& module);
 
 }  // namespace ddp::detail

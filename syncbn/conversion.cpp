@@ -21,7 +21,7 @@ using detail::ConversionRegistry;
 using detail::ConvertedLayer;
 using ModulePtr = std::shared_ptr<torch::nn::Module>;
 
-// All modules, the model first.
+// Returns all modules of the model, beginning with the model itself.
 std::vector<torch::nn::Module*> modules_of(torch::nn::Module& model) {
   std::vector<torch::nn::Module*> modules{&model};
   for (const ModulePtr& module : model.modules(/*include_self=*/false)) modules.push_back(module.get());
@@ -35,14 +35,15 @@ void refuse_wrapped(const torch::nn::Module& model, const GroupHandle& group) {
                          "order is SyncBatchNorm, then mixed precision (amp), then DistributedDataParallel (DDP).");
 }
 
-// A child module that only Sequentials contain: callers use it through these.
+// The position of a child module in a Sequential.
 struct Place {
   torch::nn::SequentialImpl* sequential;
   size_t index;
   std::string name;
 };
 
-// The places in which `module` can be replaced; empty when a module other than a Sequential refers to it.
+// Returns the places in which `module` can be replaced. The result is empty if a module other than a Sequential refers
+// to it, because callers could then reach it without a Sequential.
 std::vector<Place> replaceable_places(const std::vector<torch::nn::Module*>& modules, const torch::nn::Module& module) {
   std::vector<Place> places;
   for (torch::nn::Module* parent : modules) {

@@ -14,7 +14,7 @@
 namespace ddp::detail {
 namespace {
 
-// A hook whose only purpose is that it is destroyed with its tensor, so that the registry notices that at once.
+// This hook is destroyed together with its tensor, so that the registry is notified immediately.
 class DestructionHook final : public torch::autograd::FunctionPreHook {
  public:
   ~DestructionHook() override { ConversionRegistry::instance().purge(); }
@@ -24,7 +24,8 @@ class DestructionHook final : public torch::autograd::FunctionPreHook {
 };
 
 void add_destruction_hook(const at::Tensor& tensor) {
-  torch::autograd::impl::materialize_autograd_meta(tensor);  // it holds the hooks, and buffers have none
+  // Buffers have no autograd metadata, which is where hooks are stored.
+  torch::autograd::impl::materialize_autograd_meta(tensor);
   const auto& hooks = torch::autograd::impl::hooks(tensor);
   const bool has_one = std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
     return dynamic_cast<const DestructionHook*>(hook.get()) != nullptr;
@@ -32,8 +33,8 @@ void add_destruction_hook(const at::Tensor& tensor) {
   if (!has_one) torch::autograd::impl::add_hook(tensor, std::make_unique<DestructionHook>());
 }
 
-// If a tensor in the module's member is replaced, the registry does not know the new one, and the layer would train on
-// its own batch without an error. Another layer of the model checks for that.
+// If the tensor in the module's member was replaced, the registry does not know the new tensor, and the layer would
+// train on its own batch without an error. Therefore another layer of the model checks it.
 void check_neighbour(const ConvertedLayer& converted) {
   const auto neighbour = converted.neighbour.lock();
   if (!neighbour) return;
@@ -52,7 +53,7 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
   const std::optional<at::Tensor>& key = has_statistics ? running_mean : weight;
   if (training && key && key->defined()) {
     if (const auto converted = ConversionRegistry::instance().find(*key)) {
-      // Without running statistics `training` is true even in eval mode. Only the module knows its mode.
+      // Without running statistics, `training` is true even in eval mode, so the module itself is asked.
       const auto module = converted->module.lock();
       if (module && module->is_training() && converted->layer->group().size() > 1) {
         check_neighbour(*converted);

@@ -1,6 +1,6 @@
-// Internal: which batch norms of the process are synchronised, and the dispatcher's kernel that looks it up. LibTorch's
-// typed batch norms have no virtual forward, so their common way into the dispatcher is the only place to meet them
-// all.
+// Internal: the registry of the synchronised batch norms of the process, and the dispatcher kernel that uses it.
+// LibTorch's typed batch norms have no virtual forward, so the dispatcher is the only place through which all their
+// calls pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,27 +18,29 @@
 
 namespace ddp::detail {
 
-/// A converted torch::nn::BatchNorm1d, 2d or 3d. The tensor that identifies it is its running_mean, or its weight when
-/// it has none; to(), loading and zero_grad() leave a tensor's identity alone.
+/// A converted torch::nn::BatchNorm1d, 2d or 3d. It is identified by its running_mean, or by its weight if it has no
+/// running_mean. to(), loading and zero_grad() do not replace these tensors.
 struct ConvertedLayer {
   std::weak_ptr<torch::nn::Module> module{};
-  const at::Tensor* member = nullptr;            ///< the identifying member of the module; valid while it lives
-  c10::weak_intrusive_ptr<c10::TensorImpl> key;  ///< the member at conversion; weak, but keeps the address from reuse
+  const at::Tensor* member = nullptr;  ///< the identifying member of the module; valid while the module exists
+  /// The tensor in `member` at conversion; the weak pointer keeps its address from being reused.
+  c10::weak_intrusive_ptr<c10::TensorImpl> key;
   std::shared_ptr<SyncLayer> layer{};
-  std::weak_ptr<const ConvertedLayer> neighbour{};  ///< the next one of the same model, in a ring
+  std::weak_ptr<const ConvertedLayer> neighbour{};  ///< the next layer of the same model; the layers form a ring
 };
 
 class ConversionRegistry {
  public:
-  /// The one of this process, as there is one dispatcher. Never destroyed: models may outlive static objects.
+  /// The only instance of the process, because there is one dispatcher. It is never destroyed, because models may
+  /// outlive static objects.
   static ConversionRegistry& instance();
 
-  /// Makes the dispatcher's kernel look them up from now on. Entries vanish with their tensors.
+  /// Adds layers, which the dispatcher kernel finds from now on. An entry is removed when its tensor is destroyed.
   void add(const std::vector<std::shared_ptr<ConvertedLayer>>& layers);
-  /// Whether `key` was registered.
+  /// Returns whether `key` was registered.
   bool remove(const at::Tensor& key);
   std::shared_ptr<const ConvertedLayer> find(const at::Tensor& key) const;
-  /// Drops what is dead; takes the kernel off the dispatcher when nothing is left.
+  /// Removes the entries of destroyed tensors, and unregisters the kernel if no entry is left.
   void purge();
 
  private:

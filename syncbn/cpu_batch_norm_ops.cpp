@@ -22,15 +22,15 @@ constexpr int64_t kMeans = 1;
 constexpr double kRecordsGradient = 1;
 constexpr double kJoined = 2;
 
-// One number per channel; all are `missing` if the tensor is undefined.
+// Returns one number per channel; all are `missing` if the tensor is undefined.
 std::vector<double> numbers(const at::Tensor& tensor, int64_t channels, double missing) {
   if (!tensor.defined()) return std::vector<double>(static_cast<size_t>(channels), missing);
   const at::Tensor doubles = tensor.detach().to(at::kDouble).contiguous();
   return {read<double>(doubles), read<double>(doubles) + channels};
 }
 
-// Not visible to autograd, as in LibTorch's batch norm: a graph of an earlier forward in eval mode may hold the running
-// statistics.
+// As in LibTorch's batch norm, autograd does not see the update: the graph of an earlier forward in eval mode may hold
+// the running statistics.
 void update(const at::Tensor& running, const double* batch, int64_t channels, double momentum) {
   std::vector<double> values = numbers(running, channels, 0);
   update_running(values.data(), batch, channels, momentum);

@@ -1,5 +1,6 @@
-// Internal: batch norm's arithmetic on the CPU. LibTorch's own operators for the purpose exist for GPUs only.
-// Statistics and sums are in double, so that large means and tiny variances lose nothing; results in the input's type.
+// Internal: the computations of batch norm on the CPU. LibTorch has such operators for GPUs only. Statistics and sums
+// are computed in double, so that large means with tiny variances lose no precision. Results have the type of the
+// input.
 #pragma once
 
 #include "syncbn/batch_norm_ops.h"

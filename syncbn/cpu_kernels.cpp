@@ -16,9 +16,9 @@
 namespace ddp::detail {
 namespace {
 
-/// A dense input of batch norm: `samples` times `channels` times `pixels` values.
+/// Describes a dense input of batch norm, which has `samples` times `channels` times `pixels` values.
 struct ChannelWalk {
-  /// Values that a thread should get at least: LibTorch's own choice for cheap loops.
+  /// The minimum number of values per thread, which is LibTorch's choice for cheap loops.
   static constexpr int64_t kTaskValues = int64_t{1} << 15;
 
   /// `x` has two to five dimensions, at least one value, and is contiguous in its suggested memory format.
@@ -30,11 +30,11 @@ struct ChannelWalk {
 
   int64_t values() const { return samples * pixels; }  ///< per channel
 
-  /// How many values per channel a task should have. Depends on the shape alone.
+  /// The number of values per channel that a task should process. It depends on the shape alone.
   int64_t values_per_task() const { return rows ? std::max<int64_t>(1, kTaskValues / channels) : kTaskValues; }
 
-  /// Calls `f(offset, length)` for each run of consecutive values from number `begin` to `end` of channel `c`, in a
-  /// tensor that is not `rows`.
+  /// Calls `f(offset, length)` for each run of consecutive values from number `begin` to `end` of channel `c`. The
+  /// tensor must not be in `rows`.
   template <typename F>
   void for_each_run(int64_t c, int64_t begin, int64_t end, F f) const {
     for (int64_t at = begin; at < end;) {
@@ -48,11 +48,11 @@ struct ChannelWalk {
   int64_t samples;
   int64_t channels;
   int64_t pixels;
-  bool rows;  ///< the channels of a pixel are neighbours (channels last): values() rows of `channels` numbers
+  bool rows;  ///< whether the channels of a pixel are adjacent (channels last): values() rows of `channels` numbers
 };
 
 // Calls `run(channel, offset, length)` for runs of one channel, or `rows(offset, count)` for rows of all channels,
-// until the whole tensor is done.
+// until the whole tensor is processed.
 template <typename Run, typename Rows>
 void for_each_part(const ChannelWalk& walk, Run run, Rows rows) {
   if (walk.rows) {
@@ -73,8 +73,8 @@ std::vector<A> rounded(const double* values, size_t count) {
   return result;
 }
 
-// `center` is the mean, rounded to the computing type. The rounding error, multiplied by `scale`, is added to the
-// shift: with a large mean it would be visible.
+// `center` is the mean, rounded to the computing type. The rounding error times `scale` is added to the shift, because
+// it would be visible with a large mean.
 template <typename A>
 std::vector<A> corrected_shift(const double* mean, const std::vector<A>& center, const std::vector<double>& scale,
                                const std::vector<double>& shift) {
@@ -84,12 +84,12 @@ std::vector<A> corrected_shift(const double* mean, const std::vector<A>& center,
   return result;
 }
 
-// Shorter runs are gathered first, since each call of a kernel has a fixed cost.
+// Shorter runs are first copied into longer ones, since each call of a kernel has a fixed cost.
 constexpr int64_t kShortRun = 128;
 constexpr int64_t kGathered = 1024;
 
-// A reduction is divided into tasks of a fixed size. Each task has a partial result per channel, and these are combined
-// in the order of the tasks.
+// Divides a reduction into tasks of a fixed size. Each task has a partial result per channel, and these are combined in
+// the order of the tasks.
 class Tasks {
  public:
   explicit Tasks(const ChannelWalk& walk) : walk_(walk), values_(walk.values_per_task()) {}
@@ -146,7 +146,7 @@ template <typename T>
 void moments(const SimdKernels<T>& kernels, const ChannelWalk& walk, const T* x, double* mean, double* m2) {
   const Tasks tasks(walk);
   const int64_t channels = walk.channels;
-  const int64_t stride = 1 + 2 * channels;  // of gather_stats(): count, means, squared deviations
+  const int64_t stride = 1 + 2 * channels;  // row format of gather_stats(): count, means, squared deviations
   std::vector<double> partial(static_cast<size_t>(tasks.count() * stride));
   if (walk.rows) {
     tasks.run([&](int64_t task) {
@@ -168,7 +168,7 @@ void moments(const SimdKernels<T>& kernels, const ChannelWalk& walk, const T* x,
     });
   }
   const double count = gather_stats(partial.data(), tasks.count(), stride, channels, mean, m2);
-  for (int64_t c = 0; c < channels; ++c) m2[c] *= count;  // from the variance
+  for (int64_t c = 0; c < channels; ++c) m2[c] *= count;  // from the variance to the sum of squared deviations
 }
 
 template <typename T>

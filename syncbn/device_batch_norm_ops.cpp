@@ -17,16 +17,16 @@
 namespace ddp::detail {
 namespace {
 
-// A count is sent as two numbers, since float32 represents integers only up to 2^24 exactly.
+// A count is sent as two numbers, since float32 represents all integers only up to 2^24.
 constexpr int64_t kCountBase = int64_t{1} << 24;
 
-// The kernels combine 16-bit inputs with 32-bit statistics and parameters.
+// The kernels combine 16-bit inputs with 32-bit statistics and parameters, so a parameter is converted if necessary.
 at::Tensor parameter_for(const at::Tensor& x, const at::Tensor& parameter) {
   return parameter.defined() ? parameter.detach().to(at::toOpMathType(x.scalar_type())).contiguous() : parameter;
 }
 
-// Not visible to autograd, as in LibTorch's batch norm: a graph of an earlier forward in eval mode may hold the running
-// statistics.
+// As in LibTorch's batch norm, autograd does not see the update: the graph of an earlier forward in eval mode may hold
+// the running statistics.
 void blend(const at::Tensor& running, const at::Tensor& batch, const at::Tensor& momentum) {
   running.variable_data().lerp_(batch.to(running.scalar_type()), momentum.to(running.scalar_type()));
 }
@@ -41,12 +41,12 @@ at::Tensor device_row(const at::Tensor& mean, const at::Tensor& variance, int64_
 
 at::Tensor DeviceBatchNormOps::local_row(const at::Tensor& x, const Share& share) const {
   const auto options = x.options().dtype(at::toOpMathType(x.scalar_type()));
-  if (share.joined) {  // no values, marked in a way in which no rank with values marks them
+  if (share.joined) {  // no values, and a count that no rank with values can send
     const at::Tensor none = at::zeros({2 * share.channels}, options);
     return at::cat({none, at::full({1}, -1, options), at::full({1}, kCountBase, options)});
   }
   if (share.refused || x.numel() == 0) return at::zeros({2 * share.channels + 2}, options);
-  // Without running statistics to update it returns the batch's mean and biased variance.
+  // Without running statistics to update, it returns the batch's mean and biased variance.
   const auto [mean, variance] = at::batch_norm_update_stats(x, {}, {}, 0);
   return device_row(mean, variance, x.numel() / share.channels);
 }
@@ -59,7 +59,8 @@ bool DeviceBatchNormOps::all_joined(const at::Tensor& rows) const {
   return rows.select(1, rows.size(1) - 2).eq(-1).all().item<bool>();
 }
 
-// The same as gather_stats(), with tensors. It uses float64, since there are only a few numbers per channel.
+// Computes the same as gather_stats(), but with tensors. It uses float64, which is cheap because there are only a few
+// numbers per channel.
 BatchStatistics DeviceBatchNormOps::merge(const at::Tensor& rows, int64_t channels, double eps,
                                           const RunningStatistics& running) const {
   const at::Tensor all = rows.to(at::kDouble);
@@ -68,7 +69,7 @@ BatchStatistics DeviceBatchNormOps::merge(const at::Tensor& rows, int64_t channe
   const at::Tensor counts =
       all.narrow(1, 2 * channels + 1, 1).add(all.narrow(1, 2 * channels, 1), static_cast<double>(kCountBase));
   const at::Tensor count = counts.sum();
-  const at::Tensor shares = counts / count.clamp_min(1);  // all empty: zeros instead of 0 / 0
+  const at::Tensor shares = counts / count.clamp_min(1);  // if all ranks are empty, this gives zeros instead of 0 / 0
   const at::Tensor mean = (shares * means).sum(0);
   const at::Tensor deviation = means - mean;
   const at::Tensor variance = (shares * variances.addcmul(deviation, deviation)).sum(0);

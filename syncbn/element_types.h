@@ -1,4 +1,4 @@
-// Internal: from tensors to the kernels' element types.
+// Internal: the mapping from the dtypes of tensors to the kernels' element types.
 #pragma once
 
 #include <ATen/Dispatch.h>
@@ -21,7 +21,7 @@ struct Element<c10::Half> {
   using Type = HalfBits;
 };
 
-/// Calls `f(T{})` with the kernels' element type for `type`.
+/// Calls `f(T{})` with the kernels' element type T for `type`.
 template <typename F>
 void for_element_type(at::ScalarType type, F f) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, type, "SyncBatchNorm",

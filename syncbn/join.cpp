@@ -24,8 +24,8 @@ namespace {
 using detail::ShadowedCollectives;
 using Iteration = std::vector<ShadowedCollectives::Event>;
 
-// Takes part in one collective without values. Returns whether every rank has joined, which only the collectives of a
-// forward show.
+// Takes part in one collective without values. Returns whether every rank has joined, which can be seen only from the
+// collectives of a forward.
 bool shadow_collective(const ShadowedCollectives::Event& event, const GroupHandle& group) {
   const auto options = at::TensorOptions().device(event.device).dtype(event.type);
   if (!event.gather) {
@@ -38,9 +38,9 @@ bool shadow_collective(const ShadowedCollectives::Event& event, const GroupHandl
   return ops->all_joined(all_gather(row, group));
 }
 
-// Repeats the iteration's collectives until all other ranks have joined too. Then all ranks are here, and the first
-// gather of the next repetition shows it. It uses a separate stream: the other joinables' collectives, for which this
-// thread's usual stream also waits, end only after these.
+// Repeats the iteration's collectives until all other ranks have joined too. Then all ranks run this function, and the
+// first gather of the next repetition shows that all have joined. It uses a separate stream, because this thread's
+// usual stream also waits for the collectives of the other joinables, which complete only after these.
 void shadow_until_all_joined(const Iteration& iteration, const GroupHandle& group) {
   const c10::Device device = iteration.front().device;
   c10::OptionalStreamGuard guard;
@@ -57,8 +57,8 @@ class SyncBatchNormJoinHook final : public JoinHook {
   SyncBatchNormJoinHook(std::shared_ptr<const ShadowedCollectives> shadowed, GroupHandle group)
       : shadowed_(std::move(shadowed)), group_(std::move(group)) {}
 
-  // Runs in its own thread, concurrently with the other joinables: in a backward, the collectives of all joinables are
-  // interleaved.
+  // Runs in a separate thread, concurrently with the other joinables, because the collectives of all joinables are
+  // interleaved in a backward.
   void joined() override {
     Iteration iteration = shadowed_->last_iteration();
     if (iteration.empty()) {
@@ -69,7 +69,7 @@ class SyncBatchNormJoinHook final : public JoinHook {
     std::packaged_task<void()> task(
         [iteration = std::move(iteration), group = group_] { shadow_until_all_joined(iteration, group); });
     done_ = task.get_future();
-    // Detached: if another joinable fails, this rank must not wait here for the other ranks.
+    // Detached, because this rank must not wait here for the other ranks if another joinable fails.
     std::thread(std::move(task)).detach();
   }
   void post_hook(bool /*is_last_joiner*/) override {

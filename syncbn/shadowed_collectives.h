@@ -1,5 +1,5 @@
-// Which collectives a model's synchronised batch norms have issued since the last forward began: a rank without data
-// shadows them, as torch.distributed's Join calls it.
+// Records the collectives that a model's synchronised batch norms have issued since the last forward began. A rank
+// without data repeats ("shadows") them, as in torch.distributed's Join.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,10 +14,10 @@ namespace ddp::detail {
 class ShadowedCollectives {
  public:
   struct Event {
-    bool gather;  ///< of a forward; otherwise the all-reduce of a backward
+    bool gather;  ///< true: the all-gather of a forward; false: the all-reduce of a backward
     int64_t channels;
     c10::Device device;
-    c10::ScalarType type;  ///< of the forward's input, or of the backward's sums
+    c10::ScalarType type;  ///< the type of the forward's input, or of the backward's sums
   };
 
   void add(const Event& event) {
@@ -31,7 +31,7 @@ class ShadowedCollectives {
   }
 
  private:
-  mutable std::mutex mutex_;  // a GPU's backward runs in a thread of its own
+  mutable std::mutex mutex_;  // needed because the backward on a GPU runs in a separate thread
   std::vector<Event> events_;
 };
 

@@ -1,13 +1,13 @@
-// Internal: batch norm arithmetic on plain memory, compiled once per instruction set and chosen at run time. LibTorch's
-// own kernels are built for the machine they meet; ours have to be as well to keep up with them.
+// Internal: batch norm arithmetic on plain memory, compiled once per instruction set. The instruction set is chosen at
+// run time, as in LibTorch's own kernels; otherwise these kernels would be slower.
 #pragma once
 
 #include <cstdint>
 
 namespace ddp::detail {
 
-/// Bit patterns of c10::BFloat16 and c10::Half. Their own headers must not be seen here: an inline function compiled
-/// for AVX2 could be the one that the linker keeps for the whole program.
+/// The bit patterns of c10::BFloat16 and c10::Half. The headers of these types must not be included here: the linker
+/// could keep an inline function that was compiled for AVX2 and use it in the whole program.
 struct BFloat16Bits {
   uint16_t bits;
 };
@@ -15,7 +15,7 @@ struct HalfBits {
   uint16_t bits;
 };
 
-/// In which type elementwise results are computed. Reductions are always in double.
+/// The type in which elementwise results are computed. Reductions are always computed in double.
 template <typename T>
 struct Compute {
   using Type = float;
@@ -25,14 +25,15 @@ struct Compute<double> {
   using Type = double;
 };
 
-/// Count, mean and sum of squared deviations from the mean, of one channel.
+/// The count, the mean, and the sum of squared deviations from the mean, for one channel.
 struct Moments {
   double count = 0;
   double mean = 0;
   double m2 = 0;
 };
 
-/// Sum of the output's gradient, and of its product with the deviation of the input from the mean, of one channel.
+/// The sum of the output's gradient, and the sum of its product with the input's deviation from the mean, for one
+/// channel.
 struct GradientSums {
   double dy = 0;
   double dy_xmu = 0;
@@ -55,8 +56,8 @@ struct GradientAffine {
   A shift;
 };
 
-/// Kernels for elements of type T. "run": `n` consecutive elements of one channel. "rows": `rows` rows, `stride`
-/// elements apart, of `width` channels each, one coefficient per channel.
+/// Kernels for elements of type T. "run" kernels process `n` consecutive elements of one channel. "rows" kernels
+/// process `rows` rows, `stride` elements apart, with `width` channels each and one coefficient per channel.
 template <typename T>
 struct SimdKernels {
   using A = typename Compute<T>::Type;
@@ -65,7 +66,7 @@ struct SimdKernels {
   void (*run_normalize)(const T* x, T* y, int64_t n, const Affine<A>& affine);
   void (*run_gradient)(const T* dy, const T* x, T* dx, int64_t n, const GradientAffine<A>& affine);
 
-  /// `seen` rows are in `mean` and `m2` already.
+  /// `mean` and `m2` already contain the values of `seen` rows.
   void (*row_moments)(const T* x, int64_t rows, int64_t stride, int64_t width, double seen, double* mean, double* m2);
   void (*row_sums)(const T* dy, const T* x, int64_t rows, int64_t stride, int64_t width, const double* mean,
                    double* sum_dy, double* sum_dy_xmu);
@@ -83,7 +84,7 @@ struct SimdLevel {
   SimdKernels<BFloat16Bits> bf16;
   SimdKernels<HalfBits> f16;
 
-  /// Those for elements of type T.
+  /// Returns the kernels for elements of type T.
   template <typename T>
   const SimdKernels<T>& kernels() const;
 };
@@ -105,10 +106,10 @@ inline const SimdKernels<HalfBits>& SimdLevel::kernels() const {
   return f16;
 }
 
-/// The levels that this machine can run, the fastest first.
+/// Stores the levels that this machine supports, the fastest first, and returns their number.
 int supported_simd_levels(const SimdLevel* (&levels)[2]);
 
-/// The one to use.
+/// Returns the level to use.
 const SimdLevel& simd_level();
 
 }  // namespace ddp::detail

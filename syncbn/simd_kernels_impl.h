@@ -1,6 +1,6 @@
-// Internal: the kernels of simd_kernels.h, included by one source per instruction set, which defines DDPRUN_SIMD_LEVEL.
-// Nothing here or in what it includes may have external linkage but that source's one object.
-// The loops carry `omp simd` because a compiler may not reorder floating-point sums by itself.
+// Internal: the kernels of simd_kernels.h. One source file per instruction set defines DDPRUN_SIMD_LEVEL and includes
+// this file. Nothing in this file or its includes may have external linkage, except one object per source file. The
+// loops have `omp simd` pragmas because a compiler may not reorder floating-point sums without them.
 
 #include "syncbn/simd_kernels.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 using size = int64_t;
 
-// A block is read twice, for its mean and for its deviations from it: it has to stay in the first-level cache.
+// A block is read twice, for its mean and for the deviations from it, so it must fit into the first-level cache.
 constexpr size kBlock = 1024;
 constexpr size kRowBlock = 64;
 constexpr size kTile = 64;
@@ -34,7 +34,7 @@ inline void store(float& to, float value) {
 inline void store(double& to, double value) {
   to = value;
 }
-inline void store(BFloat16Bits& to, float value) {  // to nearest, ties to even; a NaN stays one
+inline void store(BFloat16Bits& to, float value) {  // rounds to nearest, ties to even; a NaN stays a NaN
   const auto bits = __builtin_bit_cast(uint32_t, value);
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
   to.bits = static_cast<uint16_t>(value == value ? rounded : 0x7FC0U);
@@ -58,7 +58,7 @@ inline void merge(Moments& into, double count, double mean, double m2) {
   into.count = total;
 }
 
-// Sums are kept in many lanes: a single one would wait for each addition to end.
+// Sums are computed in many lanes, because with a single lane each addition would wait for the previous one.
 inline double sum_of_lanes(const double (&lanes)[kLanes]) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -66,7 +66,7 @@ inline double sum_of_lanes(const double (&lanes)[kLanes]) {
   return sum;
 }
 
-// Sum of `term(value)` over n values.
+// Returns the sum of `term(value)` over n values.
 template <typename T, typename Term>
 inline double sum_of(const T* x, size n, Term term) {
   double lanes[kLanes] = {};
@@ -149,7 +149,7 @@ void row_moments(const T* x, size rows, size stride, size width, double seen, do
         }
       }
 #pragma omp simd
-      for (size c = 0; c < columns; ++c) {  // as merge()
+      for (size c = 0; c < columns; ++c) {  // the same formula as in merge()
         const double delta = block_mean[c] - mean[first + c];
         mean[first + c] += delta * share;
         m2[first + c] += block_m2[c] + delta * delta * seen * share;

@@ -30,7 +30,7 @@ SyncBatchNormImpl::SyncBatchNormImpl(const SyncBatchNormOptions& options_)
 SyncBatchNormImpl::SyncBatchNormImpl(int64_t num_features, const GroupHandle& process_group)
     : SyncBatchNormImpl(SyncBatchNormOptions(num_features, process_group)) {}
 
-// As in torch::nn::BatchNorm: without a momentum, all batches have the same weight.
+// As in torch::nn::BatchNorm, all batches have the same weight if there is no momentum.
 double SyncBatchNormImpl::average_factor() {
   if (is_training() && num_batches_tracked.defined()) {
     num_batches_tracked += 1;
@@ -54,7 +54,7 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
                                                      is_training() || !options.track_running_stats(), average_factor(),
                                                      options.eps());
   }
-  const bool fits = layer_->objection(input).empty();  // if not, the code below throws, and it is not counted
+  const bool fits = layer_->objection(input).empty();  // if not, the code below throws, and the batch is not counted
   const double momentum = fits ? average_factor() : 0;
   return detail::sync_batch_norm_function(
       input, weight, bias, {.mean = running_mean, .var = running_var, .momentum = momentum}, options.eps(), layer_);

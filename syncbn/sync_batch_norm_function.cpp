@@ -20,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Such as "rank 2" or "ranks 0, 3": the ranks for which `chosen` holds.
+// Lists the ranks for which `chosen` holds, for example "rank 2" or "ranks 0, 3".
 template <typename Chosen>
 std::string ranks_where(int64_t size, Chosen chosen) {
   std::string text;
@@ -81,7 +81,7 @@ at::Tensor gather_rows(const at::Tensor& row, const SyncLayer& layer, const at::
   }
 }
 
-// Autograd keeps the values for the backward as IValues. An IValue can hold an object of this kind.
+// Autograd stores the values for the backward as IValues, and an IValue can hold an object of this class.
 struct LayerReference final : torch::CustomClassHolder {
   explicit LayerReference(std::shared_ptr<SyncLayer> referred) : layer(std::move(referred)) {}
   const std::shared_ptr<SyncLayer> layer;
@@ -125,14 +125,15 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
       const at::Tensor dy = gradients[0].to(x.scalar_type()).contiguous(x.suggest_memory_format());
       LocalGradients local = ops->local_gradients(dy, x, statistics, weight);
       at::Tensor dx;
-      // Decided in the forward, whatever this backward needs: either all ranks reduce or none.
+      // The forward has decided this, independent of what this backward needs, so that either all ranks reduce or none
+      // does.
       if (context->saved_data["records_gradient"].toBool()) {
         reduce_sums(local.sums, *layer, x);
         layer->record(/*gather=*/false, local.sums);
         dx = ops->input_gradient(dy, x, statistics, weight, local.sums);
       }
-      // One result for each argument of forward; undefined for arguments that are not tensors. Autograd drops results
-      // that are not needed, and casts to the arguments' types.
+      // There is one result per argument of forward; results for arguments that are not tensors are undefined. Autograd
+      // drops unneeded results and converts the others to the types of the arguments.
       results.resize(7);
       results[0] = dx;
       if (weight.defined()) results[1] = local.weight;
@@ -151,7 +152,7 @@ class SynchronizedBatchNorm final : public torch::autograd::Function<Synchronize
     }
   }
 
-  // For autograd the gradients are constants. Differentiating through them throws, instead of giving a wrong result.
+  // Autograd treats the gradients as constants. Differentiating through them throws instead of giving a wrong result.
   static variable_list refuse_second_derivative(variable_list results, const SyncLayer& layer) {
     const std::string message = layer.describe() +
                                 ": double backward is not supported (a gradient was taken with "
@@ -172,8 +173,8 @@ void check_parameter(const at::Tensor& parameter, const char* name, const at::Te
                               " channels and its input is " + shape_text(input));
 }
 
-// The other ranks are about to gather. The gather tells them that this rank has refused, so that they do not wait for
-// it.
+// The other ranks are about to call the gather. This call tells them that this rank has refused its input, so that they
+// do not wait.
 void tell_refusal(const at::Tensor& input, const SyncLayer& layer) noexcept {
   if (!input.is_cpu()) return;  // the other ranks could not read the row without waiting for their device
   try {

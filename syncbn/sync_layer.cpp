@@ -37,7 +37,7 @@ std::string SyncLayer::disagreement(const at::Tensor& input) {
   if (compared_.load(std::memory_order_relaxed)) return "";
   refuse_capture(describe() + ", first forward",
                  "the ranks compare their channels on the host. Run one forward before");
-  // "CHANNELS|TEXT": the text is for error messages
+  // The format is "CHANNELS|TEXT", where TEXT is used in error messages.
   const std::string own = std::to_string(input.dim() < 2 ? -1 : input.size(1)) + "|" + shape_text(input);
   const std::vector<std::string> all = all_gather_strings(own, group_);
   const auto channels = [](const std::string& text) { return text.substr(0, text.find('|')); };

@@ -1,4 +1,4 @@
-// Internal: one synchronised batch norm's place in the job: its group, its name in messages, and the checks between
+// Internal: the communication of one synchronised batch norm: its group, its name in messages, and the checks between
 // ranks.
 #pragma once
 
@@ -23,17 +23,19 @@ class SyncLayer {
   const GroupHandle& group() const { return group_; }
   const std::string& name() const { return name_; }
   int64_t channels() const { return channels_; }
-  /// "rank R: SyncBatchNorm 'NAME'", the beginning of messages.
+  /// Returns "rank R: SyncBatchNorm 'NAME'", the beginning of messages.
   std::string describe() const;
 
-  /// Why this rank cannot take `input`; empty if it can.
+  /// Returns why this rank cannot process `input`; empty if it can.
   std::string objection(const at::Tensor& input) const;
 
-  /// At the layer's first forward: compares the inputs' channels between the ranks, since a later collective of ranks
-  /// that disagree would hang or mix up data. Every rank must call it. What is wrong, on every rank; empty if nothing.
+  /// At the layer's first forward, compares the number of channels between the ranks. If they disagreed, a later
+  /// collective would hang or mix up data. Every rank must call it. Returns the same description of the problem on
+  /// every rank; empty if there is none.
   std::string disagreement(const at::Tensor& input);
 
-  /// From now on the layer's collectives are added to `shadowed`; null ends that. Not during a forward or backward.
+  /// Records the layer's collectives in `shadowed` from now on; null ends the recording. Must not be called during a
+  /// forward or backward.
   void set_shadowed(std::shared_ptr<ShadowedCollectives> shadowed) { shadowed_ = std::move(shadowed); }
   void record(bool gather, const at::Tensor& tensor) const;
 
@@ -45,7 +47,7 @@ class SyncLayer {
   std::shared_ptr<ShadowedCollectives> shadowed_;
 };
 
-/// "[8, 64, 7, 7] (Float, cpu)", for messages.
+/// Returns a description for messages, for example "[8, 64, 7, 7] (Float, cpu)".
 std::string shape_text(const at::Tensor& input);
 
 }  // namespace ddp::detail

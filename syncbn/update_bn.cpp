@@ -34,15 +34,16 @@ FreshStatistics::FreshStatistics(AnyModuleRef model) {
 }
 
 FreshStatistics::~FreshStatistics() {
-  // In reverse order: if the model contains a layer twice, the first record has the layer's true momentum.
+  // The order is reversed because the model may contain a layer twice; its first record has the original momentum.
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) layer->restore();
-  // train() also changes the modules below. Their own modes are restored later, so these are final.
+  // train() also changes the mode of submodules. Each submodule's own mode is restored later in the loop.
   for (const auto& restore : modes_) restore();
 }
 
 void FreshStatistics::combine(const GroupHandle& group) {
   if (group.size() == 1) return;
-  // A rank's mean is weighted with the number of its batches, in float64: sums over many batches stay precise.
+  // A rank's mean is weighted by its number of batches. The sums are float64, so that they stay precise over many
+  // batches.
   std::vector<at::Tensor> sums;
   for (const auto& layer : layers_) {
     const auto count = layer.num_batches_tracked.to(at::kDouble).reshape({1});

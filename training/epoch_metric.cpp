@@ -8,7 +8,7 @@ namespace ddp {
 namespace {
 
 std::string with_decimals(double value, int decimals) {
-  char text[400];  // the greatest double has 309 digits
+  char text[400];  // the largest double has 309 digits before the decimal point
   std::snprintf(text, sizeof text, "%.*f", decimals, value);
   return text;
 }

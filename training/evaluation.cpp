@@ -14,7 +14,8 @@ EvaluationMode::EvaluationMode(AnyModuleRef model, const GroupHandle& group) {
     const at::Tensor& buffer = item.value();
     if (!buffer.defined()) continue;
     if (group.size() > 1) check_unpackable(buffer, group, ("evaluation: buffer '" + item.key() + "'").c_str());
-    // Without a change of autograd's version counters: an earlier forward may have saved the buffers for its backward.
+    // The alias has its own version counter, so that writing to a buffer does not invalidate an earlier forward that
+    // saved it for its backward.
     buffers.push_back(buffer.variable_data());
   }
   if (group.size() > 1 && !buffers.empty()) {
@@ -28,13 +29,13 @@ EvaluationMode::EvaluationMode(AnyModuleRef model, const GroupHandle& group) {
 }
 
 EvaluationMode::~EvaluationMode() {
-  // train() also changes the modules below. Their own modes are restored later, so these are final.
+  // train() also changes the mode of submodules. Each submodule's own mode is restored later in the loop.
   for (const auto& [module, was_training] : training_) module->train(was_training);
   for (auto& [buffer, content] : buffers_of_this_rank_) {
     try {
       buffer.copy_(content);
     } catch (...) {
-      // If the device cannot copy any more, its next operation reports that. A destructor cannot.
+      // A destructor must not throw. If the device has failed, its next operation reports the error.
     }
   }
 }

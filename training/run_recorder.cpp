@@ -24,7 +24,7 @@ SummaryWriterOptions continuing(int64_t steps_done) {
   if (steps_done > 0) {
     options.resume_after = steps_done;
   } else {
-    options.purge_step = 0;  // a run from the beginning replaces earlier steps
+    options.purge_step = 0;  // a run from the beginning replaces all earlier steps
   }
   return options;
 }
@@ -56,14 +56,14 @@ void RunRecorder::begin_epoch(int64_t epoch, int64_t steps) {
   epoch_ = epoch;
   steps_of_epoch_ = steps;
   step_of_epoch_ = 0;
-  // If a run was killed after it wrote an epoch's row and before its checkpoint, this epoch is repeated. Its earlier
-  // row is removed.
+  // If a run was killed after it had written the row of an epoch and before it saved the checkpoint, this epoch is
+  // repeated and its earlier row must be removed.
   if (metrics_ && steps > 0 && !std::exchange(has_begun_, true)) metrics_->drop_from("epoch", epoch);
   average_.reset();
   reported_ = {};
   mean_.reset();
   bar_.reset();
-  if (steps == 0) return;  // as after a resume at the end of an epoch
+  if (steps == 0) return;  // for example after a resume at the end of an epoch
   bar_.emplace(steps, group_, ProgressOptions{.description = "epoch " + std::to_string(epoch)});
 }
 
@@ -93,8 +93,7 @@ void RunRecorder::report() {
   }
   progress::value("loss", mean);
   if (bar_) bar_->set_postfix({{"loss", mean}});
-  // The mean over the batches since the last report. A mean over the epoch would have a jump at the beginning of each
-  // epoch.
+  // The mean over the batches since the last report. A mean over the epoch would jump at the beginning of each epoch.
   const Average::Totals recent{.sum = totals.sum - reported_.sum, .samples = totals.samples - reported_.samples};
   reported_ = totals;
   if (!writes_tensorboard()) return;
@@ -114,7 +113,8 @@ double RunRecorder::mean_loss() {
 void RunRecorder::end_epoch(const std::vector<EpochMetric>& metrics) {
   const double loss = mean_loss();
   bar_.reset();
-  // The run was resumed after the last batch of the epoch, so no batch was left, and the epoch's row exists already.
+  // The run was resumed after the last batch of the epoch, so there was no batch left, and the row of the epoch already
+  // exists.
   if (step_of_epoch_ == 0 && std::isnan(loss)) return;
   last_epoch_ = {{"loss", loss}};
   MetricRow row{{"epoch", epoch_}, {"loss", loss}};

@@ -27,7 +27,7 @@ bool continues_run(const std::optional<std::string>& resume, const GroupHandle& 
   return resume || is_restart(group);
 }
 
-// The checkpoint that start_run() is about to load; empty if there is none.
+// Returns the checkpoint that start_run() is about to load; empty if there is none.
 std::filesystem::path checkpoint_of(const TrainingOptions& options, const GroupHandle& group) {
   if (options.resume && !options.resume->empty()) return *options.resume;
   const auto all = CheckpointManager(options.checkpoint_dir, group).list();
@@ -35,7 +35,7 @@ std::filesystem::path checkpoint_of(const TrainingOptions& options, const GroupH
   return newest != all.end() ? newest->folder : std::filesystem::path();
 }
 
-// The seed in the checkpoint; empty on an error, which is reported when the checkpoint is loaded.
+// Returns the seed in the checkpoint. It is empty on an error, which is reported later, when the checkpoint is loaded.
 std::string saved_seed(const std::filesystem::path& folder) {
   std::ifstream file(folder / kValuesFile);
   std::ostringstream text;
@@ -48,7 +48,7 @@ std::string saved_seed(const std::filesystem::path& folder) {
   }
 }
 
-// The hint for a message that names no checkpoint.
+// Returns a hint about an earlier run, for a message that names no checkpoint.
 std::string earlier_run(const std::filesystem::path& directory) {
   storage::FileSystem files;
   const auto aside = storage::newest_set_aside(files, directory);

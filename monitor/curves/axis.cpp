@@ -13,7 +13,7 @@ namespace {
 constexpr double kLargest = 1e300;
 constexpr size_t kMostTicks = 100;
 
-/// The smallest of 1, 2, 5 times a power of ten that is at least `step`.
+/// Returns the smallest number that is at least `step` and is 1, 2 or 5 times a power of ten.
 double round_step(double step) {
   const double power = std::pow(10.0, std::floor(std::log10(step)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -27,7 +27,8 @@ bool is_one_value(double least, double most) {
   return most - least <= smallest || most - least <= 1e-300;
 }
 
-/// Half of the value on both sides: the chart of a single value then shows its magnitude instead of its noise.
+/// Returns half of the value, which is the margin on both sides of a single value: the chart then shows its magnitude
+/// instead of its noise.
 double room_around(double value) {
   return std::abs(value) > 1e-300 ? std::abs(value) / 2 : 1;
 }
@@ -35,7 +36,7 @@ double room_around(double value) {
 }  // namespace
 
 double Axis::place(double value) const {
-  // Both are halved, so that the difference of two huge numbers is finite.
+  // All numbers are halved, so that the difference of two huge numbers is finite.
   return (value / 2 - begin / 2) / (end / 2 - begin / 2);
 }
 
@@ -51,7 +52,7 @@ Axis make_axis(double least, double most, const AxisOptions& options) {
   if (options.whole) step = std::max(step, 1.0);
   for (double count = std::ceil(axis.begin / step); count * step <= axis.end; ++count) {
     axis.ticks.push_back(count == 0 ? 0.0 : count * step);
-    if (axis.ticks.size() > kMostTicks) break;  // the numbers are so close that adding a step changes nothing
+    if (axis.ticks.size() > kMostTicks) break;  // the numbers are so close that adding a step does not change them
   }
   return axis;
 }

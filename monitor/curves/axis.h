@@ -1,4 +1,4 @@
-// An axis of a chart: which range it shows and where its round numbers are.
+// The axis of a chart: the range that it shows, and its tick marks.
 #pragma once
 
 #include <string>
@@ -11,23 +11,24 @@ struct Axis {
   double end = 1;
   std::vector<double> ticks{};  ///< multiples of 1, 2 or 5 times a power of ten, within the range
 
-  /// 0 at the axis's begin, 1 at its end.
+  /// Returns the position of a value: 0 is the beginning of the axis, 1 its end.
   double place(double value) const;
 };
 
 struct AxisOptions {
-  int ticks = 5;       ///< about as many round numbers
-  double margin = 0;   ///< room on both sides, as a part of the range
-  bool whole = false;  ///< the values are whole numbers, such as steps: so are the ticks
+  int ticks = 5;       ///< the approximate number of ticks
+  double margin = 0;   ///< the margin on both sides, relative to the range
+  bool whole = false;  ///< the values are whole numbers, such as steps, so the ticks must be as well
 };
 
-/// An axis that contains [least, most], both finite. Where both are one value it is in the middle.
+/// Returns an axis that contains [least, most]; both must be finite. If they are equal, the value is in the middle of
+/// the axis.
 Axis make_axis(double least, double most, const AxisOptions& options = {});
 
-/// "0.05", "1.2e-7", "20k": a label for each tick, short, but long enough that no two are equal.
+/// Returns a label for each tick, such as "0.05", "1.2e-7" or "20k". Labels are short, but long enough to be distinct.
 std::vector<std::string> tick_labels(const Axis& axis);
 
-/// A number in up to this many digits.
+/// Formats a number with at most `digits` digits.
 std::string tick_label(double value, int digits = 5);
 
 }  // namespace ddp::curves

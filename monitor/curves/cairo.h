@@ -1,12 +1,12 @@
-// The functions of the library cairo that draw charts, loaded when they are needed: a program that draws no pixels
-// starts where cairo is not installed.
+// The functions of the library cairo that draw charts. They are loaded when they are needed, so that a program that
+// draws no images also starts if cairo is not installed.
 #pragma once
 
 #include <stdexcept>
 
 namespace ddp::curves {
 
-/// cairo is not installed; the message says how to install it.
+/// Thrown if cairo is not installed. The message says how to install it.
 class MissingLibrary : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,7 +25,7 @@ struct CairoTextExtents {
   double y_advance = 0;
 };
 
-inline constexpr int kCairoRgb24 = 1;  ///< 32 bits a pixel, in the machine's byte order
+inline constexpr int kCairoRgb24 = 1;  ///< 32 bits per pixel, in the machine's byte order
 inline constexpr int kCairoButt = 0;   ///< line caps
 inline constexpr int kCairoRound = 1;  ///< line caps and joins
 inline constexpr int kCairoAntialiasNone = 1;
@@ -63,7 +63,7 @@ struct Cairo {
   void (*show_text)(CairoContext*, const char* text);
 };
 
-/// Loads libcairo.so.2, which stays loaded. Throws MissingLibrary.
+/// Loads libcairo.so.2, which is never unloaded. Throws MissingLibrary.
 Cairo load_cairo();
 
 }  // namespace ddp::curves

@@ -1,4 +1,4 @@
-// What charts are drawn on: an SVG picture or pixels.
+// The interface for drawing charts, implemented for SVG images and for bitmaps.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace ddp::curves {
 
-/// In pixels from the picture's upper left corner, rightwards and downwards.
+/// A point in pixels, measured rightwards and downwards from the upper left corner of the image.
 struct PixelPoint {
   double x = 0;
   double y = 0;
 };
 
-/// Points joined by straight lines; at least two.
+/// At least two points, connected by straight lines.
 using Polyline = std::vector<PixelPoint>;
 
 struct Colour {
@@ -26,7 +26,7 @@ struct Colour {
 enum class Anchor { kStart, kMiddle, kEnd };
 
 struct TextStyle {
-  Anchor anchor = Anchor::kStart;  ///< which part of the text is at its place
+  Anchor anchor = Anchor::kStart;  ///< the part of the text that is at its position
   Colour colour{};
   bool bold = false;
 };
@@ -34,10 +34,10 @@ struct TextStyle {
 struct LineStyle {
   Colour colour{};
   double width = 1.5;
-  std::vector<double> dashes{};  ///< lengths of line and gap in turns; empty: one line
+  std::vector<double> dashes{};  ///< alternating lengths of dashes and gaps; empty for a solid line
 };
 
-/// Size of all texts, in pixels.
+/// The font size of all texts, in pixels.
 inline constexpr double kFontSize = 11;
 
 class Canvas {
@@ -47,12 +47,12 @@ class Canvas {
   Canvas(const Canvas&) = delete;
   Canvas& operator=(const Canvas&) = delete;
 
-  /// A thin line, horizontal or vertical.
+  /// Draws a thin horizontal or vertical line.
   virtual void rule(PixelPoint from, PixelPoint to, Colour colour) = 0;
-  /// Round ends and corners.
+  /// Draws lines with round ends and corners.
   virtual void lines(const std::vector<Polyline>& pieces, const LineStyle& style) = 0;
   virtual void dot(PixelPoint centre, double radius, Colour colour) = 0;
-  /// UTF-8 with the left end of its base line, its middle or its right end at `place`.
+  /// Draws a UTF-8 text. The left end, the middle or the right end of its baseline is at `place`.
   virtual void text(PixelPoint place, const TextStyle& style, const std::string& text) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a picture of curves shows, before anything is drawn.
+// The contents of an image of curves, independent of how it is drawn.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace ddp::curves {
 struct Line {
   std::string label{};
   std::vector<double> x{};
-  std::vector<double> y{};  ///< as many as x; the line has a gap where a value is not finite
+  std::vector<double> y{};  ///< has the size of `x`; the line has a gap if a value is not finite
 };
 
 struct Chart {
@@ -22,13 +22,14 @@ struct Chart {
 };
 
 struct ChartOptions {
-  int64_t columns = 2;  ///< charts beside each other
-  int64_t width = 480;  ///< of a chart with its margins, in pixels
+  int64_t columns = 2;  ///< the number of charts in a row
+  int64_t width = 480;  ///< the width of a chart with its margins, in pixels
   int64_t height = 300;
 };
 
-/// What TensorBoard's slider does: an exponential mean with this weight from 0 to below 1, without a bias at the
-/// beginning. Values that are not finite stay and do not count.
+/// Smooths like TensorBoard's slider: an exponential moving average with this weight, which must be at least 0 and less
+/// than 1, and without a bias at the beginning. Values that are not finite are kept, but are not included in the
+/// average.
 inline std::vector<double> smoothed(const std::vector<double>& values, double weight) {
   std::vector<double> result;
   double mean = 0;

@@ -33,7 +33,7 @@ Bitmap Figure::draw() const {
     }
     chart.lines.push_back({.label = line.label, .x = line.x, .y = line.y});
   }
-  // Drawn at its final size, since TensorBoard shows images pixel by pixel.
+  // Drawn in its final size, because TensorBoard does not scale images.
   return curves::draw_bitmap({chart}, {.columns = 1, .width = width, .height = height}, 1);
 }
 
@@ -42,7 +42,7 @@ void SummaryWriter::add_figure(std::string_view tag, const Figure& figure, int64
   try {
     add_bitmap(tag, figure.draw(), step);
   } catch (const curves::MissingLibrary& error) {
-    // A picture that cannot be written must not end the training.
+    // If cairo is missing, the training must continue without figures.
     if (!std::exchange(has_warned_, true)) std::fprintf(stderr, "figures are not written: %s\n", error.what());
   }
 }

@@ -13,15 +13,15 @@ namespace ddp::curves {
 namespace {
 
 constexpr double kMargin = 12;  // around each chart
-constexpr double kTitle = 24;   // with the space below it
-constexpr double kRight = 20;   // half of a long label may extend beyond the axis's end
+constexpr double kTitle = 24;   // includes the space below it
+constexpr double kRight = 20;   // half of a long label may extend beyond the end of the axis
 constexpr double kXLabels = 36;
 constexpr double kToLegend = 6;
 constexpr double kToTickLabel = 6;
 constexpr double kRoomOfXLabel = 64;
 constexpr double kRoomOfYLabel = 27;
 constexpr double kBetweenLabels = 10;
-constexpr double kLeastPlot = 10;  // labels that are wider than a small chart extend beyond it
+constexpr double kLeastPlot = 10;  // labels that are too wide for a small chart extend beyond it
 constexpr double kXMargin = 0.02;
 constexpr double kYMargin = 0.05;
 constexpr double kBoldness = 1.12;  // bold letters may be wider by this factor
@@ -30,7 +30,7 @@ constexpr Colour kGrey{0x66, 0x66, 0x66};
 constexpr Colour kFrame{0x99, 0x99, 0x99};
 constexpr Colour kGrid{0xE2, 0xE2, 0xE2};
 
-/// Where curves are drawn.
+/// The area in which curves are drawn.
 struct Plot {
   double left = 0;
   double top = 0;
@@ -38,7 +38,7 @@ struct Plot {
   double height = 0;
 };
 
-/// The values of all lines that are finite, from least to greatest.
+/// The range of the finite values of all lines.
 struct Range {
   double least = std::numeric_limits<double>::infinity();
   double most = -std::numeric_limits<double>::infinity();
@@ -56,7 +56,7 @@ struct Range {
   }
 };
 
-/// The indices of the points that differ in a picture of `columns` pixels.
+/// Returns the indices of the points that can be distinguished in an image that is `columns` pixels wide.
 std::vector<size_t> visible(const Line& line, const Axis& x, double columns) {
   std::vector<size_t> kept;
   if (line.x.size() < 4 * static_cast<size_t>(columns)) {
@@ -69,7 +69,7 @@ std::vector<size_t> visible(const Line& line, const Axis& x, double columns) {
     size_t most = begin;
     size_t end = begin;
     for (; end < line.x.size() && column(end) == column(begin); ++end) {
-      if (!(line.y[end] >= line.y[least])) least = end;  // a value that is not finite is kept: it makes a gap
+      if (!(line.y[end] >= line.y[least])) least = end;  // keeps a value that is not finite, because it makes a gap
       if (line.y[end] > line.y[most]) most = end;
     }
     kept.push_back(std::min(least, most));
@@ -103,7 +103,7 @@ class ChartDrawing {
 
   size_t legend_rows() const { return legend_.rows; }
 
-  /// Sets the height. There is space for as many rows of a legend as the charts beside this one have.
+  /// Sets the height. It leaves space for as many legend rows as the other charts of this row need.
   void set_legend_rows(size_t rows) {
     const double legend = rows == 0 ? 0 : kToLegend + static_cast<double>(rows) * kLegendRow;
     plot_.top = corner_.y + kMargin + kTitle;
@@ -113,14 +113,14 @@ class ChartDrawing {
     y_labels_ = tick_labels(y_);
   }
 
-  /// The width of the vertical axis's labels.
+  /// Returns the width of the labels of the vertical axis.
   double label_width() const {
     double widest = 0;
     for (const std::string& label : y_labels_) widest = std::max(widest, text_width(label, kFontSize));
     return widest * 1.05 + kToTickLabel;
   }
 
-  /// Sets the width. There is space for labels as wide as those of the charts above and below.
+  /// Sets the width. It leaves space for labels as wide as those of the other charts in this column.
   void set_label_width(double width) {
     plot_.width = std::max(size_.x - kMargin - kRight - width, kLeastPlot);
     plot_.left = corner_.x + size_.x - kRight - plot_.width;
@@ -175,7 +175,7 @@ class ChartDrawing {
         pieces.emplace_back();
       }
     }
-    std::vector<PixelPoint> alone;  // single points, which make no line
+    std::vector<PixelPoint> alone;  // isolated points, which do not form a line
     for (const Polyline& piece : pieces) {
       if (piece.size() == 1) alone.push_back(piece[0]);
     }
@@ -216,8 +216,8 @@ void draw_charts(const std::vector<Chart>& charts, const ChartOptions& options, 
   const auto columns = static_cast<size_t>(grid_columns(charts, options));
   const LineStyles styles(charts);
   std::vector<ChartDrawing> drawings;
-  std::vector<size_t> legend_rows(charts.size() / columns + 1);  // by row of the grid
-  std::vector<double> label_widths(columns);                     // by column
+  std::vector<size_t> legend_rows(charts.size() / columns + 1);  // index: row of the grid
+  std::vector<double> label_widths(columns);                     // index: column of the grid
   for (size_t i = 0; i < charts.size(); ++i) {
     const PixelPoint corner{static_cast<double>(i % columns) * static_cast<double>(options.width),
                             static_cast<double>(i / columns) * static_cast<double>(options.height)};

@@ -1,4 +1,4 @@
-// Where everything of a picture of charts stands.
+// The layout of an image of charts.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ddp::curves {
 
-/// In pixels.
+/// A size in pixels.
 struct PictureSize {
   int64_t width = 0;
   int64_t height = 0;
@@ -17,9 +17,9 @@ struct PictureSize {
 
 PictureSize picture_size(const std::vector<Chart>& charts, const ChartOptions& options);
 
-/// Draws the charts in a grid: title, curves, axes, and below them the legend, where lines of the same label have the
-/// same colour in all charts. Long lines are thinned to what a picture of this width can show: the least and the
-/// greatest value of each column of pixels stay.
+/// Draws the charts in a grid. Each has a title, curves, axes and, below them, a legend. Lines with the same label have
+/// the same colour in all charts. Long lines are reduced to what an image of this width can show: the minimum and
+/// maximum of each column of pixels are kept.
 void draw_charts(const std::vector<Chart>& charts, const ChartOptions& options, Canvas& canvas);
 
 }  // namespace ddp::curves

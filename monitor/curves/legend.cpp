@@ -9,7 +9,7 @@
 namespace ddp::curves {
 namespace {
 
-// Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
+// The colours of Okabe and Ito, which can be distinguished with any kind of colour vision.
 constexpr std::array<Colour, 7> kColours = {{{0x00, 0x72, 0xB2},
                                              {0xD5, 0x5E, 0x00},
                                              {0x00, 0x9E, 0x73},
@@ -21,14 +21,14 @@ constexpr Colour kTextColour{0x33, 0x33, 0x33};
 constexpr double kSample = 18;  // length of the sample line
 constexpr double kToLabel = 5;  // from the sample line to the label
 constexpr double kToNext = 16;  // from a label to the next entry
-/// The viewer's font may be wider than text_width() estimates.
+/// Allows for fonts of the viewer that are wider than text_width() estimates.
 constexpr double kReserve = 1.1;
 
 double label_width(const std::string& text) {
   return kReserve * text_width(text, kFontSize);
 }
 
-/// Places entries in a row, and those that do not fit into the next row.
+/// Places entries in a row. Entries that do not fit are placed in the next row.
 class Rows {
  public:
   explicit Rows(double width) : width_(width) {}
@@ -55,8 +55,8 @@ class Rows {
   Legend legend_;
 };
 
-/// The greatest count up to `most` for which `fits`; 0 when there is none. Found by bisection: a malicious file could
-/// make a linear search too long.
+/// Returns the largest count up to `most` for which `fits` is true, or 0. It uses bisection, because a malicious file
+/// could make a linear search too long.
 template <typename Fits>
 size_t most_that(Fits fits, size_t most) {
   size_t least = 0;
@@ -123,7 +123,7 @@ std::string shortened(const std::string& text, double width) {
     characters.emplace_back(rest.substr(0, length));
     rest.remove_prefix(length);
   }
-  // Cut in the middle: the names of runs differ at their beginnings or ends.
+  // The text is cut in the middle, because the names of runs differ at their beginnings or ends.
   const auto keeping = [&](size_t count) {
     const size_t ahead = (count + 1) / 2;
     std::string kept;

@@ -1,4 +1,4 @@
-// Which line of a chart is whose: styles by label, and where the labels stand.
+// Identifies the lines of a chart: line styles by label, and the positions of the labels.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace ddp::curves {
 
-/// A label's style is the same in all charts.
+/// Assigns styles to labels. A label has the same style in all charts.
 class LineStyles {
  public:
   explicit LineStyles(const std::vector<Chart>& charts);
@@ -20,11 +20,11 @@ class LineStyles {
   std::map<std::string, LineStyle> styles_;
 };
 
-/// One label with a piece of its line in front of it.
+/// One label, with a sample of its line in front of it.
 struct LegendEntry {
-  std::string text{};   ///< shortened to the width that there is
-  std::string label{};  ///< empty: no line in front, as for "and 5 more"
-  double left = 0;      ///< of the piece of line, from the legend's left end
+  std::string text{};   ///< shortened to the available width
+  std::string label{};  ///< empty if there is no sample line, as for "and 5 more"
+  double left = 0;      ///< position of the sample line, from the legend's left end
   size_t row = 0;
 };
 
@@ -35,14 +35,14 @@ struct Legend {
 
 inline constexpr double kLegendRow = 16;
 
-/// The labels of a chart in rows of this width. Where they take more than `most_rows`, the last entry says how many are
-/// left out. Nothing for a single line without a label.
+/// Places the labels of a chart in rows of this width. If they need more than `most_rows`, the last entry says how many
+/// were omitted. The legend of a single line without a label is empty.
 Legend make_legend(const Chart& chart, double width, size_t most_rows);
 
-/// Draws it with its upper left corner at `place`.
+/// Draws the legend with its upper left corner at `place`.
 void draw_legend(const Legend& legend, PixelPoint place, const LineStyles& styles, Canvas& canvas);
 
-/// The text, or its beginning and end with "…" between, so that it is not wider than `width` pixels.
+/// Returns the text, or its beginning and end with "…" between them, so that it is not wider than `width` pixels.
 std::string shortened(const std::string& text, double width);
 
 }  // namespace ddp::curves

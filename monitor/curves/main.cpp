@@ -1,4 +1,4 @@
-// ddprun-curves: the curves of event files as a picture.
+// ddprun-curves: draws the curves of event files as an image.
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ Line line_of(const std::string& label, const Curve& curve, const Options& option
   return line;
 }
 
-/// The name of the run's folder for a legend; empty if there is only one run.
+/// Returns the name of a run in the legend: its folder, or an empty string if there is only one run.
 std::string label_of(const std::string& path, const Run& run, size_t runs_of_path, size_t paths) {
   if (paths > 1) return run.name == "." ? path : path + "/" + run.name;
   if (run.name != ".") return run.name;
@@ -108,14 +108,14 @@ void add_run(const std::string& label, const Run& run, const Options& options, s
   }
 }
 
-/// `metrics` are the tags that the HParams page lists. In files without that page, they are recognised by their usual
-/// prefix.
+/// Whether the chart shows a metric of the HParams page with a single value per run. `metrics` contains the tags that
+/// this page lists. In files without the page, such tags are recognised by their usual prefix.
 bool is_lone_metric(const Chart& chart, const std::set<std::string>& metrics) {
   return (metrics.contains(chart.title) || chart.title.starts_with("hparam/")) &&
          std::all_of(chart.lines.begin(), chart.lines.end(), [](const Line& line) { return line.x.size() < 2; });
 }
 
-/// `tag` as a word that a shell accepts, for a terminal; in quotes unless every shell accepts it without.
+/// Returns `tag` as a word for a shell. It is quoted unless every shell accepts it without quotes.
 std::string as_word(const std::string& tag) {
   const auto is_plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '/'; };
   if (std::all_of(tag.begin(), tag.end(), is_plain)) return tag;
@@ -124,8 +124,8 @@ std::string as_word(const std::string& tag) {
   return word + "'";
 }
 
-/// Removes the metrics of the HParams page unless the user asked for them or there are no other charts: each has one
-/// value per run, and so no curve.
+/// Removes the metrics of the HParams page unless the user requested them or there are no other charts. Each of them
+/// has one value per run and therefore no curve.
 void leave_out_lone_metrics(const std::set<std::string>& metrics, const Options& options, std::vector<Chart>& charts) {
   const auto is_lone = [&](const Chart& chart) { return is_lone_metric(chart, metrics); };
   if (!options.tags.empty() || std::all_of(charts.begin(), charts.end(), is_lone)) return;

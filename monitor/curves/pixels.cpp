@@ -17,7 +17,7 @@
 namespace ddp::curves {
 namespace {
 
-constexpr int64_t kMostSide = 32'767;  // the largest that cairo supports
+constexpr int64_t kMostSide = 32'767;  // the largest size that cairo supports
 constexpr int64_t kMostPixels = int64_t{1} << 27;
 
 class PixelCanvas : public Canvas {
@@ -40,7 +40,7 @@ class PixelCanvas : public Canvas {
   }
 
   void rule(PixelPoint from, PixelPoint to, Colour colour) override {
-    // On whole pixels: with smooth edges the line would be wider and fainter.
+    // Drawn on whole pixels, because with anti-aliasing the line would be wider and fainter.
     const PixelPoint begin = pixel_corner({std::min(from.x, to.x), std::min(from.y, to.y)});
     const PixelPoint end = pixel_corner({std::max(from.x, to.x), std::max(from.y, to.y)});
     set_colour(colour);
@@ -70,7 +70,7 @@ class PixelCanvas : public Canvas {
   }
 
   void text(PixelPoint place, const TextStyle& style, const std::string& text) override {
-    // After a text that is not UTF-8, cairo draws nothing more.
+    // After a text that is not valid UTF-8, cairo stops drawing.
     const std::string valid = detail::shown_text(text);
     set_colour(style.colour);
     cairo_.select_font_face(context_.get(), "sans-serif", kCairoNormal, style.bold ? kCairoBold : kCairoNormal);
@@ -111,7 +111,7 @@ class PixelCanvas : public Canvas {
   int64_t height_;
   std::unique_ptr<CairoSurface, void (*)(CairoSurface*)> surface_;
   std::unique_ptr<CairoContext, void (*)(CairoContext*)> context_;
-  double thickness_;  // of a rule
+  double thickness_;  // the thickness of a rule
   double scale_;
 };
 

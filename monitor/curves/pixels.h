@@ -1,4 +1,4 @@
-// Line charts as pixels, and as a PNG picture, drawn by the library cairo.
+// Draws line charts as bitmaps and as PNG images, with the library cairo.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace ddp::curves {
 
-/// The charts in a grid, as draw_charts() lays them out, with `scale` pixels for each of the options'. Throws
-/// std::invalid_argument when that makes more pixels than one would look at, and MissingLibrary.
+/// Draws the charts in a grid, as draw_charts() does. The image has `scale` times as many pixels as `options` specify,
+/// in width and height. Throws std::invalid_argument if the image would be too large to be useful, and MissingLibrary.
 Bitmap draw_bitmap(const std::vector<Chart>& charts, const ChartOptions& options = {}, double scale = 2);
-/// The same as a PNG file.
+/// Does the same, but returns a PNG file.
 std::string draw_png(const std::vector<Chart>& charts, const ChartOptions& options = {}, double scale = 2);
 
 }  // namespace ddp::curves

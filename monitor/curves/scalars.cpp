@@ -52,10 +52,10 @@ double whole_of(uint64_t bits) {
 }
 
 struct ElementType {
-  uint64_t dtype;   // DataType
-  uint32_t field;   // the field of TensorProto with the elements, if they are not in tensor_content
-  size_t size;      // in tensor_content
-  bool is_integer;  // a varint in `field`
+  uint64_t dtype;   // a value of TensorFlow's enum DataType
+  uint32_t field;   // the field of TensorProto that holds the elements if they are not in tensor_content
+  size_t size;      // bytes per element in tensor_content
+  bool is_integer;  // whether the elements in `field` are varints
   double (*number)(uint64_t bits);
 };
 
@@ -72,7 +72,7 @@ uint64_t little_endian_of(std::string_view bytes) {
   return bits;
 }
 
-/// The value, if `bytes` are exactly one varint.
+/// Returns the value if `bytes` are exactly one varint.
 std::optional<uint64_t> single_varint(std::string_view bytes) {
   constexpr size_t kLongest = 10;
   if (bytes.empty() || bytes.size() > kLongest) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<uint64_t> single_varint(std::string_view bytes) {
   return bits;
 }
 
-/// The value, if the packed form of a repeated field has exactly one element.
+/// Returns the value if the packed form of a repeated field has exactly one element.
 std::optional<uint64_t> packed_element(const ElementType& type, std::string_view bytes) {
   if (type.is_integer) return single_varint(bytes);
   return bytes.size() == type.size ? std::optional(little_endian_of(bytes)) : std::nullopt;
@@ -100,9 +100,9 @@ uint64_t dtype_of(std::string_view tensor) {
   return dtype;
 }
 
-/// The number in a TensorProto with one element of a real dtype: float, double, half, bfloat16, bool or whole numbers;
-/// nothing for any other tensor. Throws std::runtime_error where the bytes are not a message. Reference: TensorFlow's
-/// tensor.proto and types.proto.
+/// Returns the number in a TensorProto with one element of a real dtype: float, double, half, bfloat16, bool or an
+/// integer dtype. Returns nothing for any other tensor. Throws std::runtime_error if the bytes are not a message.
+/// Reference: TensorFlow's tensor.proto and types.proto.
 std::optional<double> scalar_of_tensor(std::string_view tensor) {
   const uint64_t dtype = dtype_of(tensor);
   const auto* const type =
@@ -110,7 +110,7 @@ std::optional<double> scalar_of_tensor(std::string_view tensor) {
   if (type == std::end(kElementTypes)) return std::nullopt;
   constexpr uint32_t kContent = 4;
   std::optional<uint64_t> bits;
-  int fields = 0;  // fields that hold elements; several of them hold several elements
+  int fields = 0;  // number of fields with elements; if there are several, there are several elements
   MessageReader reader(tensor);
   while (const auto field = reader.next()) {
     if (field->number == kContent && field->type == WireType::kBytes && !field->bytes.empty()) {
@@ -129,7 +129,7 @@ using wire::WireType;
 
 constexpr std::string_view kHyperParameterPlugin = "hparams";
 
-/// The plugin for which a summary value was written, from its SummaryMetadata.
+/// The plugin that a summary value was written for, from its SummaryMetadata.
 struct PluginData {
   std::string_view plugin{};
   std::string_view content{};
@@ -149,7 +149,7 @@ PluginData plugin_data(std::string_view metadata) {
   return data;
 }
 
-/// Calls `use` with the content of each field of that number, if the field holds bytes.
+/// Calls `use` with the content of each field that has this number and holds bytes.
 template <typename Use>
 void for_each_part(std::string_view message, uint32_t number, Use use) {
   MessageReader reader(message);
@@ -158,7 +158,7 @@ void for_each_part(std::string_view message, uint32_t number, Use use) {
   }
 }
 
-/// The tags that a HParamsPluginData lists as metrics: experiment 2, metric_infos 5, name 1, tag 2.
+/// Adds the tags that a HParamsPluginData lists as metrics: experiment 2, metric_infos 5, name 1, tag 2.
 void add_metrics(std::string_view content, std::set<std::string>& metrics) try {
   for_each_part(content, 2, [&](std::string_view experiment) {
     for_each_part(experiment, 5, [&](std::string_view metric) {
@@ -168,7 +168,7 @@ void add_metrics(std::string_view content, std::set<std::string>& metrics) try {
     });
   });
 } catch (const std::runtime_error&) {
-  // The data belong to another program. The curves do not need them.
+  // The data were written by another program in a different format. The curves do not need them.
 }
 
 void add_summary(std::string_view summary, Point point, Run& run) {
@@ -220,7 +220,7 @@ bool is_event_file(const fs::directory_entry& entry) {
   return entry.is_regular_file(ignored) && entry.path().filename().string().find("tfevents") != std::string::npos;
 }
 
-/// The event files in a folder and its subfolders. Those of one folder are in the order of their names.
+/// Returns the event files in a folder and its subfolders. The files of one folder are sorted by name.
 std::vector<fs::path> event_files_below(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;

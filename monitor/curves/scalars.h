@@ -1,4 +1,4 @@
-// The curves in the event files of a folder, of ours or of any other program's.
+// Reads the curves from the event files of a folder, which this library or another program has written.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@ struct Point {
 
 using Curve = std::vector<Point>;
 
-/// What the event files of one folder hold.
+/// The contents of the event files of one folder.
 struct Run {
-  std::string name{};                     ///< the folder, relative to the one that was asked for
-  std::map<std::string, Curve> curves{};  ///< by tag, in the order of writing
+  std::string name{};                     ///< the folder, relative to the requested one
+  std::map<std::string, Curve> curves{};  ///< key: tag; points are in the order of writing
   std::set<std::string> metrics{};        ///< tags that the HParams page lists as metrics
 };
 
 struct Runs {
-  std::vector<Run> runs{};              ///< those with a curve, by name
-  std::set<std::string> metrics{};      ///< of all runs
-  std::vector<std::string> problems{};  ///< damaged files, one line each; what comes before the damage is in the runs
+  std::vector<Run> runs{};              ///< the runs that have a curve, sorted by name
+  std::set<std::string> metrics{};      ///< the metrics of all runs
+  std::vector<std::string> problems{};  ///< one line for each damaged file; the data before the damage are in `runs`
 };
 
-/// Adds one event's scalars and metrics to a run, and drops the points that a session start declares void. Throws
-/// std::runtime_error where the bytes are not an event.
+/// Adds the scalars and metrics of one event to a run. A session start removes the earlier points that it invalidates.
+/// Throws std::runtime_error if the bytes are not an event.
 void add_event(std::string_view event, Run& run);
 
-/// Reads an event file, or those of a folder and the folders in it. Files are taken as hostile. Throws
-/// std::runtime_error, naming the path, when there is no event file at all.
+/// Reads an event file, or all event files of a folder and its subfolders. The contents of the files are not trusted.
+/// Throws std::runtime_error, naming the path, if there is no event file.
 Runs read_runs(const std::filesystem::path& path);
 
 }  // namespace ddp::curves

@@ -41,7 +41,7 @@ std::string escaped(const std::string& text) {
         safe += "&quot;";
         break;
       default:
-        safe += static_cast<unsigned char>(byte) < 0x20 ? ' ' : byte;  // XML has no other control characters
+        safe += static_cast<unsigned char>(byte) < 0x20 ? ' ' : byte;  // XML does not allow other control characters
     }
   }
   return safe;

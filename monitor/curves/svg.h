@@ -1,4 +1,4 @@
-// Line charts as an SVG picture that stands alone.
+// Draws line charts as an SVG image that needs no other files.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace ddp::curves {
 
-/// The charts in a grid, as draw_charts() lays them out. Texts are escaped.
+/// Draws the charts in a grid, as draw_charts() does. Texts are escaped.
 std::string draw_svg(const std::vector<Chart>& charts, const ChartOptions& options = {});
 
 }  // namespace ddp::curves

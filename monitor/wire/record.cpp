@@ -31,7 +31,7 @@ void append_record(std::string& out, std::string_view payload) {
 
 RecordReader::RecordReader(std::filesystem::path file) : file_(std::move(file)) {
   std::error_code error;
-  // A pipe or a device could block or never end.
+  // Reading a pipe or a device could block or never end.
   if (!std::filesystem::is_regular_file(file_, error)) {
     throw std::runtime_error(file_.string() + ": expected a regular file of TFRecords");
   }

@@ -10,26 +10,26 @@
 
 namespace ddp::wire {
 
-/// Bytes that a record has besides its payload.
+/// The number of bytes of a record in addition to its payload.
 inline constexpr uint64_t kRecordOverhead = 16;
 
-/// The checksum that records keep: CRC32C, rotated and shifted, so that the checksum of data that holds checksums stays
-/// a good one.
+/// The checksum that records store: the CRC32C, rotated and with an offset, because the plain CRC of data that contains
+/// CRCs is a weak checksum.
 uint32_t masked_crc32c(std::string_view bytes);
 
 void append_record(std::string& out, std::string_view payload);
 
-/// Reads a file of records that may be damaged, hostile, or still being written.
+/// Reads a file of records that may be damaged, malicious, or still being written.
 class RecordReader {
  public:
-  /// Throws std::runtime_error naming the file when it is not a regular file or cannot be opened.
+  /// Throws std::runtime_error, naming the file, if it is not a regular file or cannot be opened.
   explicit RecordReader(std::filesystem::path file);
 
-  /// The next payload; nullopt at the end of the last whole record. Allocates no more than the file has left. Throws
-  /// std::runtime_error naming file and offset when a checksum is wrong.
+  /// Returns the next payload; nullopt after the last complete record. Allocates no more memory than the remaining size
+  /// of the file. Throws std::runtime_error, naming the file and the offset, if a checksum is wrong.
   std::optional<std::string> next();
 
-  /// After the end: bytes of a record that is not whole, as a writer that was killed or still writes leaves them.
+  /// After the end: the size of an incomplete record, which a writer leaves if it was killed or is still writing.
   uint64_t incomplete_bytes() const { return size_ - offset_; }
 
  private:

@@ -25,7 +25,7 @@ constexpr size_t kMostTemporaries = 6;
 // A tensor of at least this many bytes does not stay in a cache until the next step.
 constexpr size_t kWorthStreaming = size_t{1} << 24;
 
-// memcpy() that does not read the target's memory first.
+// Like memcpy(), but does not read the target's memory first.
 void copy_past_caches(void* to, const void* from, size_t bytes) {
   auto* target = static_cast<char*>(to);
   const auto* source = static_cast<const char*>(from);
@@ -52,7 +52,8 @@ class BlockElementwise final : public Elementwise {
   BlockElementwise(Scratch<T>& scratch, const std::vector<T*>& bases, size_t total)
       : scratch_(scratch), bases_(bases), kernels_(kernels<T>()), is_large_(total * sizeof(T) >= kWorthStreaming) {}
 
-  // The block [begin, begin + size), of which ATen would vectorise the first `vectorised` elements.
+  // Selects the block [begin, begin + size). ATen would compute its first `vectorised` elements with vector
+  // instructions.
   void move_to(size_t begin, size_t size, size_t vectorised) {
     std::transform(bases_.begin(), bases_.end(), operands_.begin(),
                    [&](T* base) { return base == nullptr ? nullptr : base + begin; });
@@ -134,7 +135,7 @@ class BlockElementwise final : public Elementwise {
 template <typename T>
 void update_part(const std::vector<T*>& bases, size_t total, size_t begin, size_t end,
                  const std::function<void(Elementwise&)>& update) {
-  // One for each thread, since its construction takes more time than a small update.
+  // Each thread has one, since constructing it takes more time than a small update.
   static thread_local const auto scratch = std::make_unique<Scratch<T>>();
   BlockElementwise<T> elementwise(*scratch, bases, total);
   const size_t vectorised_end = begin + (end - begin) / kVectorStep * kVectorStep;

@@ -1,4 +1,4 @@
-// Elementwise in one pass over memory: an update runs on blocks that fit into the processor's cache.
+// Runs an Elementwise update in one pass over memory, on blocks that fit into the processor's cache.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,12 +10,12 @@
 
 namespace ddp::optim {
 
-/// Whether those of `tensors` that are defined, the operands of an update, have one dtype that the blocks know and one
-/// dense layout on the CPU.
+/// Whether an update can run by blocks: the defined tensors among its operands `tensors` must have the same supported
+/// dtype and the same dense layout, on the CPU.
 bool can_update_by_blocks(const std::vector<at::Tensor>& tensors);
 
-/// Runs `update` on all blocks of `tensors`, which are changed in place; uses ATen's threads, with ATen's division of
-/// the elements among them. `update` is called from several threads.
+/// Runs `update` on all blocks of `tensors`, which are changed in place. It uses ATen's threads and divides the
+/// elements among them as ATen does. `update` is called from several threads.
 void update_by_blocks(const std::vector<at::Tensor>& tensors, const std::function<void(Elementwise&)>& update);
 
 }  // namespace ddp::optim

@@ -1,4 +1,4 @@
-// The arithmetic in which optimizers are written: operators on whole tensors, as torch.optim's loop form has them.
+// The arithmetic that optimizers use: operators on whole tensors, as in the loop form (foreach=False) of torch.optim.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +7,24 @@
 
 namespace ddp::optim {
 
-/// One of the tensors of an update: the parameter, its gradient, a tensor of its state, or a temporary one.
+/// One of the tensors of an update: the parameter, its gradient, a tensor of its state, or a temporary tensor.
 enum class Operand : size_t {};
 inline constexpr Operand kParameter{0};
 inline constexpr Operand kGradient{1};
 
-/// The tensor of the state's field number `field`.
+/// Returns the operand for field number `field` of the state.
 constexpr Operand state_operand(size_t field) {
   return Operand{2 + field};
 }
 
-/// Operators on operands of one shape. Each rounds as ATen's operator of the same name does on the operands' dtype.
-/// `to` may be one of the other operands. An update runs once for each piece of the tensors, so it must not depend on
-/// the values.
+/// Operators on operands of the same shape. Each operator rounds as ATen's operator of the same name does for the
+/// operands' dtype. The result `to` may also be an input. An update may run separately on parts of the tensors, so it
+/// must not branch on their values.
 class Elementwise {
  public:
   virtual ~Elementwise() = default;
 
-  /// An operand of this update without values.
+  /// Returns a new operand with undefined values, for use in this update.
   virtual Operand temporary() = 0;
 
   virtual void copy(Operand to, Operand a) = 0;
@@ -40,19 +40,19 @@ class Elementwise {
   virtual void add(Operand to, Operand a, const Number& number) = 0;
   virtual void mul(Operand to, Operand a, const Number& number) = 0;
   virtual void div(Operand to, Operand a, const Number& number) = 0;
-  /// The same as mul(to, a, numbers), but that numbers which are a list are rounded to the operand's dtype first.
+  /// The same as mul(to, a, numbers), except that a list of numbers is rounded to the operand's dtype first.
   virtual void mul(Operand to, const Number& numbers, Operand a) = 0;
   /// a + alpha * b
   virtual void add(Operand to, Operand a, Operand b, const Number& alpha) = 0;
   /// a + value * b * c
   virtual void addcmul(Operand to, Operand a, Operand b, Operand c, double value) = 0;
-  /// a + value * b / c; where `value` is a tensor, a + b / (c / value).
+  /// a + value * b / c; if `value` is a tensor, a + b / (c / value).
   virtual void addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) = 0;
   virtual void lerp(Operand to, Operand a, Operand end, const Number& weight) = 0;
   virtual void clamp(Operand to, Operand a, double lowest, double highest) = 0;
-  /// `above` where a is positive, `below` where it is negative, else 1.
+  /// `above` where a is positive, `below` where it is negative, 1 elsewhere.
   virtual void choose_by_sign(Operand to, Operand a, double above, double below) = 0;
-  /// 0 where `key` is `number`, else a.
+  /// 0 where `key` equals `number`, a elsewhere.
   virtual void zero_where(Operand to, Operand a, Operand key, double number) = 0;
 };
 

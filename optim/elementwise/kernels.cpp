@@ -20,7 +20,7 @@ template <typename T>
   }
 }
 
-// To the nearest, ties to even; NaN to the NaN that ATen writes.
+// Rounds to the nearest number, ties to even. Every NaN becomes the NaN that ATen writes.
 template <typename T>
 [[gnu::always_inline]] inline T round(Wide<T> value) {
   if constexpr (std::is_same_v<T, BFloat16Bits>) {

@@ -94,7 +94,8 @@ Number at_least(const Number& a, double lowest) {
 Number at_most(const Number& a, const Number& b) {
   if (!a.is_tensor() && !b.is_tensor()) return b.value < a.value ? b : a;
   if (!a.is_tensor()) return at_most(b, a);
-  if (!b.is_tensor() && a.shared.is_cpu()) return a.on_host() > b.value ? b : a;  // Python's min(): one of the two
+  // As Python's min(), which returns one of the two.
+  if (!b.is_tensor() && a.shared.is_cpu()) return a.on_host() > b.value ? b : a;
   if (!b.is_tensor()) return Number(a.shared.clamp_max(b.value));
   return Number(at::minimum(a.shared, b.shared));
 }

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-// MKL's functions, which the libtorch_cpu of PyTorch's packages for x86 exports; null elsewhere.
+// MKL's functions. The libtorch_cpu in PyTorch's packages for x86 exports them; elsewhere they are null.
 extern "C" {
 [[gnu::weak]] void vmsSqrt(int size, const float* a, float* to, long long mode);
 [[gnu::weak]] void vmdSqrt(int size, const double* a, double* to, long long mode);
@@ -18,7 +18,7 @@ extern "C" {
 namespace ddp::optim {
 namespace {
 
-// As ATen calls them (ATen/cpu/vml.h): VML_HA | VML_FTZDAZ_OFF | VML_ERRMODE_IGNORE.
+// The mode that ATen passes (ATen/cpu/vml.h): VML_HA | VML_FTZDAZ_OFF | VML_ERRMODE_IGNORE.
 constexpr long long kMode = 0x2 | 0x140000 | 0x100;
 
 template <typename T>
@@ -36,7 +36,7 @@ struct Mkl<double> {
   static auto function() { return vmdSqrt; }
 };
 
-// Pseudo-random bit patterns: numbers of all exponents.
+// Returns numbers of all exponents, made from pseudo-random bit patterns.
 template <typename T>
 std::vector<T> samples() {
   using Bits = typename Mkl<T>::Bits;
@@ -56,8 +56,8 @@ void take_by_aten(T* to, const T* a, size_t size) {
   at::cpu::sqrt_(tensor);
 }
 
-// Whether MKL's function gives ATen's bits, so that it can be called directly. A call of ATen takes as much time as the
-// roots of a small block.
+// Whether MKL's function gives the same bits as ATen, so that it can be called directly. A call through ATen takes as
+// much time as the square roots of a small block.
 template <typename T>
 bool is_what_aten_calls() {
   if (Mkl<T>::function() == nullptr) return false;

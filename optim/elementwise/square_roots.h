@@ -1,11 +1,11 @@
-// Square roots with the bits of ATen's on the CPU, which are MKL's and not always the correctly rounded ones.
+// Square roots with the same bits as ATen's on the CPU. ATen uses MKL, whose roots are not always correctly rounded.
 #pragma once
 
 #include <cstddef>
 
 namespace ddp::optim {
 
-/// to[i] = the root of a[i], for `size` numbers of an array; `to` may be `a`. T is float or double.
+/// Computes to[i] = sqrt(a[i]) for `size` elements; `to` may be `a`. T is float or double.
 template <typename T>
 void take_square_roots(T* to, const T* a, size_t size);
 

@@ -27,7 +27,7 @@ Operand TensorElementwise::temporary() {
   return Operand{operands_.size() - 1};
 }
 
-// A temporary operand takes new tensors; what the optimizer owns is written in place.
+// A temporary operand is replaced by the new tensors; tensors that the optimizer owns are overwritten in place.
 void TensorElementwise::store(Operand to, std::vector<at::Tensor> results) {
   if (static_cast<size_t>(to) < given_) {
     at::_foreach_copy_(list(to), results);
@@ -36,7 +36,7 @@ void TensorElementwise::store(Operand to, std::vector<at::Tensor> results) {
   }
 }
 
-// The in-place operator where `to` is the first operand, which spares a tensor.
+// Uses the in-place operator if `to` is the first operand, which avoids the allocation of a tensor.
 #define DDP_OPERATOR(name, to, a, ...)                       \
   if ((to) == (a)) {                                         \
     at::name##_(list(a) __VA_OPT__(, ) __VA_ARGS__);         \

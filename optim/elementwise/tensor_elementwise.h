@@ -1,4 +1,5 @@
-// Elementwise by ATen's operators on lists of tensors: for devices, and for layouts and dtypes that blocks do not take.
+// Implements Elementwise with ATen's operators on lists of tensors: for devices, and for layouts and dtypes that the
+// block implementation does not support.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +11,8 @@
 
 namespace ddp::optim {
 
-/// Updates several parameters at once: `operands[i][j]` is operand i of parameter j. The lists are changed in place.
+/// Updates several parameters in one call: `operands[i][j]` is operand i of parameter j. The lists are changed in
+/// place.
 class TensorElementwise final : public Elementwise {
  public:
   explicit TensorElementwise(std::vector<std::vector<at::Tensor>> operands) : operands_(std::move(operands)) {}

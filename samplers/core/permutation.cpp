@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-/// PyTorch's CPU generator: a Mersenne twister that takes the seed's lower half.
+/// PyTorch's CPU generator: a Mersenne twister that uses the lower half of the seed.
 class Generator {
  public:
   explicit Generator(uint64_t seed) : engine_(static_cast<uint32_t>(seed)) {}
@@ -27,9 +27,9 @@ class Generator {
   std::mt19937 engine_;
 };
 
-/// From this size on PyTorch draws 64 bits per sample, and shuffles from the inside out.
+/// From this size on, PyTorch draws 64 bits per sample and uses the inside-out shuffle.
 constexpr int64_t kLarge = std::numeric_limits<uint32_t>::max() / 20;
-/// From this range on PyTorch's randint draws 64 bits.
+/// From this range on, PyTorch's randint draws 64 bits.
 constexpr uint64_t kLargeRange = uint64_t{1} << 28;
 
 std::vector<int64_t> permute(int64_t n, Generator& generator) {

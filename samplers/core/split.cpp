@@ -10,7 +10,8 @@
 namespace ddp {
 namespace {
 
-/// Python's sum() of floats from 3.12 on, which compensates for rounding (Neumaier): 0.7, 0.2 and 0.1 give 1.
+/// Python's sum() of floats since version 3.12, which compensates for rounding errors (Neumaier): 0.7, 0.2 and 0.1 give
+/// exactly 1.
 double exact_sum(std::span<const double> values) {
   double sum = 0;
   double lost = 0;
@@ -26,7 +27,7 @@ double exact_sum(std::span<const double> values) {
 
 std::vector<int64_t> split_lengths(int64_t size, std::span<const double> fractions) {
   const double sum = exact_sum(fractions);
-  constexpr double kClose = 1e-9;  // as math.isclose()
+  constexpr double kClose = 1e-9;  // the relative tolerance of math.isclose()
   if (!(sum <= 1) || std::abs(sum - 1) > kClose * std::max(sum, 1.0)) {
     throw std::invalid_argument("random_split: the fractions add up to " + std::to_string(sum) + ", expected 1");
   }

@@ -8,7 +8,8 @@
 namespace ddp::detail {
 namespace {
 
-/// Distributes each kind separately, so that no rank gets all the parts and another one all the single samples.
+/// Distributes pieces of one kind. Each kind is distributed separately, so that no rank gets all the parts while
+/// another gets all the single samples.
 void deal(const std::vector<StreamPiece>& pieces, const StreamEpoch& epoch, std::vector<StreamPiece>& share) {
   for (auto i = static_cast<size_t>(epoch.rank); i < pieces.size(); i += static_cast<size_t>(epoch.num_replicas)) {
     share.push_back(pieces[i]);
@@ -69,7 +70,7 @@ StreamRankPlan plan_of(const StreamRest& rest, const StreamEpoch& epoch, size_t 
   return plan;
 }
 
-/// What remains for all ranks of a stage when each has used `used` samples.
+/// Returns the data of a stage that remain when each rank has used `used` samples.
 StreamRest rest_after(const StreamRest& rest, StreamEpoch epoch, size_t stage, int64_t used,
                       const StreamPartSize& size) {
   StreamRest left;
@@ -80,7 +81,7 @@ StreamRest rest_after(const StreamRest& rest, StreamEpoch epoch, size_t stage, i
     StreamOrder<StreamSizes::Payload> order(std::make_shared<const StreamRankPlan>(plan_of(rest, epoch, stage, size)));
     while (order.given() < used && order.next(sizes)) {
     }
-    if (order.pass() > 0) continue;  // a repeated pass has no remaining samples of its own
+    if (order.pass() > 0) continue;  // a repeated pass contains no samples that remain
     for (const auto& entry : order.buffer().entries()) {
       left.singles.push_back({entry.place.part, entry.place.number, entry.place.number + 1});
     }
@@ -91,7 +92,7 @@ StreamRest rest_after(const StreamRest& rest, StreamEpoch epoch, size_t stage, i
     }
   }
   if (!by_parts) {
-    // All ranks have taken the same number of samples from this sequence, or nothing of it remains.
+    // All ranks have taken the same number of samples from this sequence, or none of its samples remain.
     StreamSequence sequence({.pieces = all_of(rest)});
     sequence.skip(taken * epoch.num_replicas, sizes);
     for (const StreamPiece& piece : sequence.rest()) {

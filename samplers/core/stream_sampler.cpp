@@ -27,8 +27,8 @@ std::string to_json(const StreamState& state) {
     stages.push_back({stage.num_replicas, stage.used});
     consumed += stage.num_replicas * stage.used;
   }
-  // A checkpoint compares seed, epoch, consumed and length between ranks, as for every sampler. The length of an epoch
-  // is not known here, and at its end ranks may have had different numbers of samples.
+  // For every sampler, a checkpoint compares seed, epoch, consumed and length between the ranks. For a stream, the
+  // length of an epoch is not known, and ranks may have had different numbers of samples when it ends.
   constexpr int64_t kUnknown = -1;
   return nlohmann::json{{"seed", state.seed},
                         {"epoch", state.epoch},
@@ -74,8 +74,8 @@ StreamState stream_state_from_json(const std::string& text) {
 struct StreamSampler::State {
   StreamSamplerOptions options;
   Replica replica{};
-  int64_t epoch = 0;  // of the next pass
-  int64_t parts = 0;  // of the last dataset, or of the loaded state's
+  int64_t epoch = 0;  // the epoch of the next pass
+  int64_t parts = 0;  // number of parts in the last dataset, or in the loaded state
   // The position at which the next pass begins, and the position of the last pass.
   detail::StreamPosition next{};
   std::optional<detail::StreamPosition> last{};
@@ -208,7 +208,7 @@ void StreamPass::report(int64_t samples, bool has_ended) const {
       .epoch = epoch_.epoch, .stages = stages_, .has_ended = has_ended, .used_in_pass = samples};
   const int64_t used = used_before_ + samples;
   if (used > 0) place.stages.push_back({epoch_.num_replicas, used});
-  // The pass that reports last sets the position of the job, even if a state was loaded since then.
+  // The last pass to report sets the position of the job, even if a state was loaded in the meantime.
   state.options.seed = epoch_.seed;
   state.parts = epoch_.parts;
   if (!state.next.stages.empty() || state.next.has_ended) {

@@ -1,5 +1,5 @@
-// Mixed precision by optimization levels, the way apex.amp did it: initialize() once, then scale_loss() around each
-// backward pass. Reference: apex.amp, dropped from apex in 2025.
+// Mixed precision by optimization levels, with the interface of apex.amp: call initialize() once, and then scale_loss()
+// for each backward pass. Reference: apex.amp, which was removed from apex in 2025.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +38,7 @@ struct AmpState;
 class ForwardRules {
  public:
   explicit ForwardRules(std::shared_ptr<const AmpState> state);
-  /// To be called before each forward.
+  /// Must be called before each forward.
   void begin() const;
   CastScope scope() const;
   const std::optional<c10::ScalarType>& input_type() const { return input_type_; }
@@ -127,7 +127,7 @@ class ModelImpl : public torch::nn::Module {
   /// The same for a const wrapper.
   const Holder& module() const { return module_; }
 
-  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  /// Throws std::logic_error, because a wrapper cannot be cloned. The message says what can be cloned.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
     ddp::detail::refuse_to_clone("amp::Model");
   }
@@ -174,16 +174,15 @@ struct AmpState;
 class OptimizerRecord;
 }  // namespace detail
 
-/// A loss multiplied by its scale. When this scope ends, the gradients of the optimizers (those of the master weights,
-/// where an optimizer has them) are divided by the scale and checked for infinities and NaN. Amp::scale_loss() makes
-/// it.
+/// A loss multiplied by its scale. When this scope ends, the optimizers' gradients (or those of the master weights, if
+/// an optimizer has them) are divided by the scale and checked for infinities and NaN. Amp::scale_loss() returns it.
 class ScaledLoss {
  public:
   /// Called by Amp::scale_loss(); programs do not call it.
   ScaledLoss(std::shared_ptr<detail::AmpState> state, const at::Tensor& loss,
              std::vector<detail::OptimizerRecord*> records, const ScaleLossOptions& options);
-  /// Calls finish(). If that fails, the next call to step() or scale_loss() throws the error. If the destructor runs
-  /// because of an exception, it restores the gradients of before the backward pass instead.
+  /// Calls finish(). If finish() fails, the next call to step() or scale_loss() throws the error. If the destructor
+  /// runs because of an exception, it restores the gradients from before the backward pass instead.
   ~ScaledLoss();
   ScaledLoss(const ScaledLoss&) = delete;
   ScaledLoss& operator=(const ScaledLoss&) = delete;
@@ -195,7 +194,7 @@ class ScaledLoss {
   /// Runs the backward pass of the scaled loss.
   void backward() const { loss_.backward(); }
 
-  /// Ends the scope now. The host waits for no device.
+  /// Ends the scope now. The host does not wait for a device.
   void finish();
 
  private:
@@ -211,13 +210,13 @@ class ScaledLoss {
 /// One model or several: `net`, `{generator, discriminator}`.
 class Models {
  public:
-  /// One model: a torch::nn::Module or what holds one.
+  /// One model: a torch::nn::Module, or an object that holds one.
   template <typename Model>
   requires(!std::is_same_v<Model, Models> && std::is_constructible_v<AnyModuleRef, Model&>) Models(Model& model)
       : models_{AnyModuleRef(model)} {}
   /// Several models.
   Models(std::initializer_list<AnyModuleRef> models) : models_(models) {}
-  /// The models, in the order in which they were given.
+  /// Returns the models in the order in which they were passed.
   const std::vector<AnyModuleRef>& all() const { return models_; }
 
  private:
@@ -235,15 +234,15 @@ class Optimizers {
   Optimizers(std::initializer_list<Reference> optimizers) : optimizers_(optimizers) {}
   /// The same of a vector.
   Optimizers(std::vector<Reference> optimizers) : optimizers_(std::move(optimizers)) {}
-  /// The optimizers, in the order in which they were given.
+  /// Returns the optimizers in the order in which they were passed.
   const std::vector<Reference>& all() const { return optimizers_; }
 
  private:
   std::vector<Reference> optimizers_;
 };
 
-/// What initialize() returns: the models to call, and everything that a training step needs. Copies are cheap and share
-/// one state. The models and optimizers must exist as long as it is used.
+/// The result of initialize(): the models to call, and everything that a training step needs. Copies are cheap and
+/// share one state. The models and optimizers must exist as long as it is used.
 class Amp {
  public:
   /// Called by initialize(); programs do not call it.
@@ -272,24 +271,25 @@ class Amp {
   [[nodiscard]] ScaledLoss scale_loss(const at::Tensor& loss, const Optimizers& optimizers,
                                       const ScaleLossOptions& options = {}) const;
 
-  /// Steps `optimizer` and copies the master weights to their 16-bit parameters. After an overflow it skips the step
+  /// Steps `optimizer` and copies the master weights to their 16-bit parameters. After an overflow, it skips the step
   /// instead. It clears the gradients of the master weights. The host waits for the device only with a dynamic loss
-  /// scale and an optimizer that is not ddp::optim's. Throws std::runtime_error when the last scale_loss() had
-  /// delay_unscale.
+  /// scale and an optimizer that is not from ddp::optim. Throws std::runtime_error if the last scale_loss() had
+  /// delay_unscale set.
   void step(torch::optim::Optimizer& optimizer) const;
 
   /// Clears all gradients of `optimizer`: those of the master weights, of the parameters, and of an unfinished
   /// accumulation. Before an ordinary step the optimizer's own zero_grad() is enough.
   void zero_grad(torch::optim::Optimizer& optimizer) const;
 
-  /// The scale of one loss, 1 when disabled. The host waits for the device.
+  /// Returns the scale of one loss; 1 if disabled. The host waits for the device.
   double loss_scale(int loss_id = 0) const;
   /// The settings that result from the level and the options of initialize().
   const Properties& properties() const;
 
-  /// apex's state: {"loss_scaler0": {loss_scale, unskipped}, …}; empty when disabled. The host waits for the device.
+  /// Returns the state in apex's format: {"loss_scaler0": {loss_scale, unskipped}, …}; empty if disabled. The host
+  /// waits for the device.
   std::map<std::string, LossScalerState> state_dict() const;
-  /// Loads a state that state_dict() returned; warns when it has a different number of losses. Throws
+  /// Loads a state that state_dict() returned, and prints a warning if it has a different number of losses. Throws
   /// std::runtime_error, and changes nothing, for unknown keys and for numbers out of range.
   void load_state_dict(const std::map<std::string, LossScalerState>& state) const;
   /// Writes the state into a LibTorch archive. CheckpointManager calls it for TrainingState{.scaler = amp}.
@@ -311,7 +311,7 @@ class Amp {
 };
 
 /// Prepares models and optimizers for mixed precision: casts the models in place, replaces the optimizers' 16-bit
-/// parameters by float32 master weights, and makes the loss scales, all as `options.opt_level` says:
+/// parameters by float32 master weights, and creates the loss scales, as `options.opt_level` specifies:
 ///
 ///     Net net;
 ///     net->to(group.device());
@@ -320,17 +320,17 @@ class Amp {
 ///     ddp::DistributedDataParallel model(amp.model(net), group);
 ///
 /// Every rank must call it, with float32 models on their device, after convert_sync_batchnorm() and before
-/// DistributedDataParallel; it does not communicate. The master weights get their first values from the model at the
+/// DistributedDataParallel; it does not communicate. The master weights get their initial values from the model at the
 /// first scale_loss(), after DistributedDataParallel has given all ranks the same values.
 ///
-/// Throws std::logic_error for a wrapped model, std::runtime_error for an unknown level, a model that is not float32,
-/// an optimizer that an earlier call got, and overrides that contradict the level; std::invalid_argument for other
-/// values out of range and for an optimizer that already has state for parameters whose dtype would change. When it
-/// throws, models and optimizers are unchanged.
+/// Throws std::logic_error for a wrapped model; std::runtime_error for an unknown level, a model that is not float32,
+/// an optimizer that was already passed to an earlier call, and overrides that contradict the level;
+/// std::invalid_argument for other values out of range and for an optimizer that already has state for parameters whose
+/// dtype would change. If it throws, models and optimizers are unchanged.
 Amp initialize(const Models& models, const Optimizers& optimizers, const Options& options = {});
 
-/// The parameters that `optimizer` updates: master weights in place of 16-bit parameters that have one. To clip
-/// gradients, clip those of these parameters, not those of the model.
+/// Returns the parameters that `optimizer` updates: 16-bit parameters that have a master weight are replaced by it. To
+/// clip gradients, clip those of these parameters, not those of the model.
 std::vector<at::Tensor> master_params(const torch::optim::Optimizer& optimizer);
 
 }  // namespace ddp::amp

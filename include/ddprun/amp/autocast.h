@@ -1,5 +1,5 @@
-// Autocast as a scope: inside it LibTorch runs matrix products and convolutions in 16 bits, and sums, norms and losses
-// in 32. Reference: torch.autocast.
+// Autocast as a scope: inside it, LibTorch computes matrix products and convolutions in 16 bits, and sums, norms and
+// losses in 32 bits. Reference: torch.autocast.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -13,11 +13,12 @@ namespace ddp {
 
 /// Settings of an Autocast, all optional.
 struct AutocastOptions {
-  /// c10::kHalf or c10::kBFloat16. Default: the dtype of the enclosing Autocast, else LibTorch's for the device (half
-  /// on CUDA, bfloat16 on the CPU).
+  /// c10::kHalf or c10::kBFloat16. The default is the dtype of the enclosing Autocast, or else LibTorch's default for
+  /// the device (half on CUDA, bfloat16 on the CPU).
   std::optional<c10::ScalarType> dtype{};
-  bool enabled = true;  ///< false: full precision inside, also within another Autocast
-  /// Keeps the 16-bit copy of a weight for its next use in the scope. Default: as in the enclosing Autocast, else true.
+  bool enabled = true;  ///< false: full precision in this scope, even inside another Autocast
+  /// Whether the 16-bit copy of a weight is cached for its next use in the scope. The default is the setting of the
+  /// enclosing Autocast, or else true.
   std::optional<bool> cache{};
 };
 
@@ -40,7 +41,7 @@ class Autocast {
  public:
   /// Begins the scope for computations on this kind of device.
   explicit Autocast(c10::DeviceType device, const AutocastOptions& options = {});
-  /// The same for the kind of `device`.
+  /// The same for the device type of `device`.
   explicit Autocast(c10::Device device, const AutocastOptions& options = {}) : Autocast(device.type(), options) {}
   ~Autocast();
   Autocast(const Autocast&) = delete;
@@ -71,7 +72,7 @@ class AutocastState {
   bool cache_ = true;
 };
 
-/// While it lives, the calling thread has the settings of `state`.
+/// During its lifetime, the calling thread has the settings of `state`.
 class AutocastStateScope {
  public:
   /// Applies `state` to the calling thread.
@@ -100,7 +101,7 @@ auto with_autocast(Function&& function) {
 
 namespace ddp::amp {
 
-/// Enables autocast while it exists at level O1; does nothing at the other levels.
+/// Enables autocast during its lifetime at level O1; does nothing at the other levels.
 class CastScope {
  public:
   /// Begins autocast to `dtype` for this kind of device if `wanted`.

@@ -1,4 +1,4 @@
-// A chart of lines as pixels, for SummaryWriter::add_figure().
+// Draws a chart of lines as an image, for SummaryWriter::add_figure().
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace ddp {
 
-/// A line of a figure: points in the order in which they are joined, with a gap where one is not finite.
+/// A line of a figure: points in the order in which they are connected. The line has a gap if a point is not finite.
 struct FigureLine {
-  std::string label{};      ///< its name in the legend
+  std::string label{};      ///< the name in the legend
   std::vector<double> x{};  ///< positions of the points
-  std::vector<double> y{};  ///< as many as x
+  std::vector<double> y{};  ///< has the size of `x`
 };
 
-/// A line from tensors of one dimension, on any device and of any type.
+/// Makes a line from one-dimensional tensors, on any device and of any dtype.
 template <TensorLike Tensor>
 FigureLine figure_line(std::string label, const Tensor& x, const Tensor& y) {
   const auto numbers = [](const Tensor& values) {
@@ -33,19 +33,17 @@ FigureLine figure_line(std::string label, const Tensor& x, const Tensor& y) {
 /// or a schedule. It replaces the matplotlib figures of Python. The library cairo (libcairo.so.2) draws it: if it is
 /// not installed, add_figure() writes nothing and reports that once on standard error.
 ///
-///     writer.add_figure("recall", {.title = "precision", .x_label = "recall", .lines = {{"daisy", recall,
-///     precision}}},
-///                       step);
+///     writer.add_figure("recall",
+///                       {.title = "precision", .x_label = "recall", .lines = {{"daisy", recall, precision}}}, step);
 struct Figure {
-  std::string title{};              ///< above the lines
-  std::string x_label{};            ///< below them
-  std::vector<FigureLine> lines{};  ///< each in a colour of its own
-  int64_t width = 480;              ///< of the picture, in pixels
-  int64_t height = 300;             ///< the same
+  std::string title{};              ///< shown above the lines
+  std::string x_label{};            ///< shown below the lines
+  std::vector<FigureLine> lines{};  ///< each line has a different colour
+  int64_t width = 480;              ///< the width of the image, in pixels
+  int64_t height = 300;             ///< the height of the image, in pixels
 
-  /// Throws std::invalid_argument for a line with more x than y, or the other way round, and for a side that is not
-  /// from 150 to 4096 pixels,
-  /// and std::runtime_error where cairo is not installed.
+  /// Draws the figure. Throws std::invalid_argument if a line has different numbers of x and y, or if a side is not
+  /// from 150 to 4096 pixels. Throws std::runtime_error if cairo is not installed.
   Bitmap draw() const;
 };
 

@@ -1,4 +1,4 @@
-// Metrics as a table on disk, one row per call, for scripts and spreadsheets.
+// Writes metrics to a table on disk, one row per call, for scripts and spreadsheets.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace ddp {
 /// What a field of a row may hold.
 using MetricValue = std::variant<bool, int64_t, double, std::string>;
 
-/// Names and values of one row, in the order of the columns.
+/// The names and values of one row, in the order of the columns.
 using MetricRow = std::vector<std::pair<std::string, MetricValue>>;
 
 /// The format of a file, chosen by its extension: .csv or .jsonl.
@@ -27,7 +27,7 @@ enum class MetricsFormat { kCsv, kJsonLines };
 /// Settings of a MetricsFile, all optional.
 struct MetricsFileOptions {
   std::optional<int> rank{};  ///< this process's rank; ranks other than 0 write nothing
-  bool append = false;        ///< keeps existing rows, for a resumed run; if false, the file starts empty
+  bool append = false;        ///< true: keep existing rows, for a resumed run; false: the file starts empty
 };
 
 /// A file of rows: `.csv` (RFC 4180, the first row's names as header) or `.jsonl` (one JSON object a line). A row is in
@@ -40,7 +40,7 @@ struct MetricsFileOptions {
 class MetricsFile {
  public:
   /// Creates the folder and the file. For one process, or with `.rank`. Throws std::invalid_argument in a job of
-  /// several ranks without `.rank`, and for another extension; std::runtime_error, naming the path, when the file
+  /// several ranks without `.rank`, and for any other extension; std::runtime_error, naming the path, if the file
   /// cannot be opened.
   explicit MetricsFile(std::filesystem::path path, const MetricsFileOptions& options = {});
 
@@ -54,14 +54,14 @@ class MetricsFile {
   MetricsFile(MetricsFile&& other) noexcept;
   MetricsFile& operator=(MetricsFile&& other) noexcept;
 
-  /// Adds a row. In CSV a column that the row lacks stays empty. Throws std::invalid_argument, and writes nothing, for
-  /// a repeated name and for a name that is not in the CSV header. Throws std::runtime_error when writing fails; the
-  /// table is then unchanged.
+  /// Adds a row. In CSV, columns that the row does not have stay empty. Throws std::invalid_argument, and writes
+  /// nothing, for a repeated name and for a name that is not in the CSV header. Throws std::runtime_error if writing
+  /// fails; the table is then unchanged.
   void write(const MetricRow& row);
 
-  /// For a run that is resumed: removes the first row whose whole number in `column` is at least `number`, and all
-  /// after it. A run that was killed after its last checkpoint has written such rows, and the resumed run writes them
-  /// again. Throws std::runtime_error when the file cannot be read or cut.
+  /// For a resumed run: removes the first row whose integer in `column` is at least `number`, and all rows after it. A
+  /// run that was killed after its last checkpoint has written such rows, and the resumed run writes them again. Throws
+  /// std::runtime_error if the file cannot be read or truncated.
   void drop_from(const std::string& column, int64_t number);
 
  private:
@@ -70,7 +70,7 @@ class MetricsFile {
 
   std::filesystem::path path_;
   MetricsFormat format_ = MetricsFormat::kCsv;
-  std::vector<std::string> columns_;  // of CSV, once the header is written
+  std::vector<std::string> columns_;  // the columns of a CSV file, after the header is written
   int file_ = -1;
 };
 

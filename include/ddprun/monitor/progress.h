@@ -22,7 +22,7 @@ class ProgressLoop {
   ProgressLoop(Range&& range, std::function<std::unique_ptr<ProgressBar>()> make_bar)
       : range_(std::forward<Range>(range)), make_bar_(std::move(make_bar)) {}
 
-  /// Walks over the range, and advances the bar with each step.
+  /// Iterates over the range, and advances the bar with each step.
   class Iterator {
    public:
     /// Called by begin(); programs do not call it.
@@ -51,18 +51,18 @@ class ProgressLoop {
   /// The end of the loop.
   std::default_sentinel_t end() const { return std::default_sentinel; }
 
-  /// While the loop runs: for set_postfix(), set_description() and print().
+  /// Returns the bar while the loop runs, for set_postfix(), set_description() and print().
   ProgressBar& bar() { return *bar_; }
 
  private:
-  Range range_;  // a reference where the range is the caller's
+  Range range_;  // a reference if the caller owns the range
   std::function<std::unique_ptr<ProgressBar>()> make_bar_;
   std::unique_ptr<ProgressBar> bar_;
 };
 
 namespace detail {
 
-// How many steps the loop will have, as far as the range knows.
+// Returns the number of steps of the loop, if the range knows it.
 template <typename Range>
 std::optional<int64_t> steps_of(const Range& range) {
   if constexpr (requires { range.size(); }) {
@@ -78,15 +78,15 @@ std::optional<int64_t> steps_of(const Range& range) {
 
 }  // namespace detail
 
-// GCC warns about a function with the name of a class. Here it is intended (see ddprun/base/progress.h).
+// GCC warns about a function with the name of a class, which is intended here (see ddprun/base/progress.h).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
 
-/// Returns `range` (a loader or any other range) with a progress bar that advances at the end of each step, as Python's
-/// tqdm(range). It can be iterated more than once. Only rank 0 of the group shows the bar. A range that is an lvalue
-/// must outlive the loop.
+/// Returns `range` (a loader or any other range) with a progress bar that advances at the end of each step, like
+/// Python's tqdm(range). It can be iterated more than once. Only rank 0 of the group shows the bar. If the range is an
+/// lvalue, it must outlive the loop.
 ///
 ///     for (auto& batch : ddp::progress(loader, group, {.description = "train"})) { … }
 ///

@@ -1,4 +1,4 @@
-// Writes event files for TensorBoard: torch.utils.tensorboard.SummaryWriter for C++, without LibTorch, Python or
+// Writes event files for TensorBoard, like torch.utils.tensorboard.SummaryWriter, but without LibTorch, Python or
 // protobuf.
 #pragma once
 
@@ -29,10 +29,9 @@ struct SummaryWriterOptions {
   /// For a resumed run: the last step to keep, usually that of the checkpoint. Readers drop the events of later steps
   /// in earlier files of the folder.
   std::optional<int64_t> resume_after{};
-  /// The same in PyTorch's form: the first step that is dropped, which is resume_after + 1. Not together with
-  /// resume_after.
+  /// The same in PyTorch's form: the first step to drop, which is resume_after + 1. Do not set both.
   std::optional<int64_t> purge_step{};
-  std::chrono::milliseconds flush_interval{10'000};  ///< longest time that an event waits in memory
+  std::chrono::milliseconds flush_interval{10'000};  ///< the maximum time that an event waits in memory
   size_t max_queue_bytes = size_t{64} << 20;         ///< if more bytes are queued, calls wait for the disk
 };
 
@@ -43,11 +42,11 @@ struct SummaryWriterOptions {
 ///     ddp::SummaryWriter writer("runs/cifar10", group);
 ///     writer.add_scalar("loss/train", loss, step);
 ///
-/// Tags are UTF-8 (bytes that are not are replaced); a `/` in one makes a group. Values are float32, as in Python.
-/// Every call throws std::runtime_error, naming file and cause, when the file cannot be written.
+/// Tags are UTF-8 (invalid bytes are replaced); a `/` in a tag makes a group. Values are float32, as in Python. Every
+/// call throws std::runtime_error, naming the file and the cause, if the file cannot be written.
 class SummaryWriter {
  public:
-  /// Creates the folder and a new file in it; earlier files stay. For one process, or with `.rank`. Throws
+  /// Creates the folder and a new file in it; earlier files stay unchanged. For one process, or with `.rank`. Throws
   /// std::invalid_argument in a job of several ranks without `.rank`, and if both purge_step and resume_after are set.
   explicit SummaryWriter(const std::filesystem::path& folder, const SummaryWriterOptions& options = {});
 
@@ -60,70 +59,72 @@ class SummaryWriter {
   SummaryWriter(SummaryWriter&& other) noexcept;
   SummaryWriter& operator=(SummaryWriter&& other) noexcept;
 
-  /// A point of a curve.
+  /// Adds a point to a curve.
   void add_scalar(std::string_view tag, double value, int64_t step = 0);
-  /// A tensor of one element. Here and below: on ranks that write the host waits for the tensor's device.
+  /// The same for a tensor of one element. Here and below, on ranks that write, the host waits for the tensor's device.
   template <TensorLike Tensor>
   void add_scalar(std::string_view tag, const Tensor& value, int64_t step = 0) {
     if (is_active()) add_scalar(tag, value.template item<double>(), step);
   }
 
-  /// Several curves in one chart: each goes into a run of its own, `<folder>/<tag>_<name>`, under the same tag.
+  /// Adds points to several curves in one chart. Each curve is written to a separate run, `<folder>/<tag>_<name>`,
+  /// under the same tag.
   void add_scalars(std::string_view tag, const std::map<std::string, double>& values, int64_t step = 0);
 
-  /// The distribution of the values; see make_histogram().
+  /// Adds the distribution of the values; see make_histogram().
   void add_histogram(std::string_view tag, std::span<const float> values, int64_t step = 0);
-  /// The same of doubles.
+  /// The same for doubles.
   void add_histogram(std::string_view tag, std::span<const double> values, int64_t step = 0);
-  /// The same of whole numbers.
+  /// The same for integers.
   void add_histogram(std::string_view tag, std::span<const int64_t> values, int64_t step = 0);
 
-  /// The same of a tensor of any shape.
+  /// The same for a tensor of any shape.
   template <TensorLike Tensor>
   void add_histogram(std::string_view tag, const Tensor& values, int64_t step = 0) {
     if (!is_active()) return;
     detail::with_numbers(values, [&](const auto& numbers) { add_histogram(tag, numbers, step); });
   }
 
-  /// One image, or several as a grid of 8 in a row, as PNG. Throws std::invalid_argument for a shape that is not one of
-  /// images.
+  /// Adds one image, or several images as a grid with 8 per row, as PNG. Throws std::invalid_argument for a shape that
+  /// is not one of images.
   void add_images(std::string_view tag, const ImagesView<float>& images, int64_t step = 0);
-  /// The same of bytes.
+  /// The same for bytes.
   void add_images(std::string_view tag, const ImagesView<uint8_t>& images, int64_t step = 0);
 
-  /// A tensor (N, C, H, W) of 1 to 4 channels: uint8, or of another type with values from 0 to 1, as in Python.
+  /// The same for a tensor (N, C, H, W) with 1 to 4 channels: uint8, or another dtype with values from 0 to 1, as in
+  /// Python.
   template <TensorLike Tensor>
   void add_images(std::string_view tag, const Tensor& images, int64_t step = 0) {
     if (is_active()) detail::with_images(images, [&](const auto& view) { add_images(tag, view, step); });
   }
-  /// One image, (C, H, W) or (H, W).
+  /// Adds one image, (C, H, W) or (H, W).
   template <TensorLike Tensor>
   void add_image(std::string_view tag, const Tensor& image, int64_t step = 0) {
     if (image.dim() > 3) throw std::invalid_argument("add_image: expected one image, (C, H, W) or (H, W)");
     add_images(tag, image, step);
   }
 
-  /// A chart of lines as an image: <ddprun/monitor/figure.h>. Throws as Figure::draw() does.
+  /// Adds a chart of lines as an image: <ddprun/monitor/figure.h>. Throws as Figure::draw() does.
   void add_figure(std::string_view tag, const Figure& figure, int64_t step = 0);
 
-  /// Markdown.
+  /// Adds a text, which may contain Markdown.
   void add_text(std::string_view tag, std::string_view text, int64_t step = 0);
 
-  /// The run's entry on the HParams page. The metrics are written as scalars as well; their tags must not be used for
-  /// other scalars.
+  /// Writes the run's entry on the HParams page. The metrics are also written as scalars, so their tags must not be
+  /// used for other scalars.
   void add_hparams(const std::map<std::string, HyperParameter>& parameters,
                    const std::map<std::string, double>& metrics, int64_t step = 0);
 
-  /// Returns when all events so far are in the files. They are then not lost if the process ends, even by SIGKILL.
+  /// Returns when all events so far are in the files. They then survive the end of the process, even by SIGKILL.
   void flush();
 
-  /// Calls flush() and ends the use of the writer: no further call is allowed. The destructor calls it, and prints
-  /// errors on standard error.
+  /// Calls flush() and closes the files: no further call is allowed. The destructor calls it, and prints errors on
+  /// standard error.
   void close();
 
   /// Whether this rank writes.
   bool is_active() const { return files_ != nullptr; }
-  /// The folder that this rank writes to, or would.
+  /// The folder that this rank writes to, or would write to.
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
@@ -134,7 +135,7 @@ class SummaryWriter {
 
   std::filesystem::path folder_;
   std::unique_ptr<Files> files_;
-  bool has_warned_ = false;  // that figures are not written
+  bool has_warned_ = false;  // whether the warning about missing figures was printed
 };
 
 }  // namespace ddp

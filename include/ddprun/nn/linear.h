@@ -23,18 +23,19 @@ class LinearImpl : public torch::nn::Cloneable<LinearImpl> {
   /// The same with all options.
   explicit LinearImpl(const LinearOptions& options);
 
-  /// Returns `input` times the transposed weight, plus the bias: at::linear(), as Python. `input` is (..., in_features)
-  /// of the weight's dtype and device, the result (..., out_features). Throws c10::Error when the shapes do not fit.
+  /// Returns `input` times the transposed weight, plus the bias, with at::linear() as in Python. `input` is (...,
+  /// in_features) and has the weight's dtype and device. The result is (..., out_features). Throws c10::Error if the
+  /// shapes do not match.
   at::Tensor forward(const at::Tensor& input);
 
-  /// Registers the parameters and draws their values: the numbers that Python draws with the same seed.
+  /// Registers the parameters and draws their initial values, which are the same as in Python with the same seed.
   void reset() override;
   /// Draws new values for weight and bias.
   void reset_parameters();
   /// Prints `ddp::nn::Linear(in_features=…, out_features=…, bias=…)`.
   void pretty_print(std::ostream& stream) const override;
 
-  LinearOptions options;  ///< as they were given
+  LinearOptions options;  ///< the options that were passed
   at::Tensor weight;      ///< (out_features, in_features)
   at::Tensor bias;        ///< (out_features), or undefined
 };

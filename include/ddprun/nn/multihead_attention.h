@@ -26,11 +26,11 @@ struct MultiheadAttentionOptions {
   MultiheadAttentionOptions(
       const torch::nn::MultiheadAttentionOptions& options);  // NOLINT(google-explicit-constructor)
 
-  /// Size of each query and of the result. Changing it after construction has no effect, as with all but dropout.
+  /// The size of each query and of the result. Of all options, only dropout may be changed after construction.
   TORCH_ARG(int64_t, embed_dim);
   /// Number of heads, a divisor of embed_dim.
   TORCH_ARG(int64_t, num_heads);
-  /// Share of the attention weights that are dropped in training.
+  /// The fraction of the attention weights that are dropped in training.
   TORCH_ARG(double, dropout) = 0.0;
   /// Whether the projections have biases.
   TORCH_ARG(bool, bias) = true;
@@ -55,13 +55,14 @@ class MultiheadAttentionImpl : public torch::nn::Cloneable<MultiheadAttentionImp
   /// num_heads.
   explicit MultiheadAttentionImpl(const MultiheadAttentionOptions& options);
 
-  /// Returns (attention of `query` on `key` and `value`, attention weights). Shapes: query (L, N, embed_dim), key
-  /// (S, N, kdim), value (S, N, vdim), with batch_first (N, L, ...) and so on, without batch (L, embed_dim) and so on;
-  /// the result is as query. The weights are (N, L, S), with average_attn_weights false (N, num_heads, L, S), and
-  /// undefined without need_weights, which is the fast way. Masks may be undefined: key_padding_mask (N, S) and
-  /// attn_mask (L, S) or (N * num_heads, L, S), of bool (true: not to be attended to) or added to the scores. is_causal
-  /// is a hint that attn_mask is the causal mask. Pass one tensor three times for self-attention, as in Python: with
-  /// copies the projections are computed apart, and round differently.
+  /// Returns (attention of `query` on `key` and `value`, attention weights). The shapes are (L, N, embed_dim) for
+  /// `query`, (S, N, kdim) for `key` and (S, N, vdim) for `value`. With batch_first they are (N, L, embed_dim) and so
+  /// on, without a batch (L, embed_dim) and so on. The result has the shape of `query`. The weights are (N, L, S), or
+  /// (N, num_heads, L, S) if average_attn_weights is false. They are undefined without need_weights, which is faster.
+  /// Masks may be undefined. key_padding_mask is (N, S), and attn_mask is (L, S) or (N * num_heads, L, S). A mask has
+  /// the dtype bool (true excludes a position) or is added to the scores. is_causal is a hint that attn_mask is the
+  /// causal mask. For self-attention, pass the same tensor three times, as in Python: with copies, the projections are
+  /// computed separately and rounded differently.
   ///
   /// Throws std::invalid_argument when shapes or the dtypes of masks do not fit.
   std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -69,21 +70,21 @@ class MultiheadAttentionImpl : public torch::nn::Cloneable<MultiheadAttentionImp
                                              const at::Tensor& attn_mask = {}, bool average_attn_weights = true,
                                              bool is_causal = false);
 
-  /// Registers parameters and the output projection, and draws their values: the numbers that Python draws with the
-  /// same seed.
+  /// Registers the parameters and the output projection, and draws their initial values, which are the same as in
+  /// Python with the same seed.
   void reset() override;
 
-  /// Whether queries, keys and values have the same size, and so one packed projection.
+  /// Whether queries, keys and values have the same size, so that there is one packed projection.
   bool has_packed_projection() const { return in_proj_weight.defined(); }
 
-  MultiheadAttentionOptions options;  ///< as they were given
+  MultiheadAttentionOptions options;  ///< the options that were passed
   at::Tensor in_proj_weight;          ///< (3 * embed_dim, embed_dim), or undefined
-  at::Tensor q_proj_weight;           ///< (embed_dim, embed_dim) where kdim or vdim differs from it, else undefined
-  at::Tensor k_proj_weight;           ///< (embed_dim, kdim), likewise
-  at::Tensor v_proj_weight;           ///< (embed_dim, vdim), likewise
+  at::Tensor q_proj_weight;           ///< (embed_dim, embed_dim) if kdim or vdim differs from it, otherwise undefined
+  at::Tensor k_proj_weight;           ///< (embed_dim, kdim), or undefined in the same case
+  at::Tensor v_proj_weight;           ///< (embed_dim, vdim), or undefined in the same case
   at::Tensor in_proj_bias;            ///< (3 * embed_dim), or undefined
-  at::Tensor bias_k;                  ///< (1, 1, embed_dim), or undefined: appended to the keys
-  at::Tensor bias_v;                  ///< (1, 1, embed_dim), or undefined: appended to the values
+  at::Tensor bias_k;                  ///< (1, 1, embed_dim), appended to the keys; may be undefined
+  at::Tensor bias_v;                  ///< (1, 1, embed_dim), appended to the values; may be undefined
   Linear out_proj{nullptr};           ///< applied to the concatenated results of the heads
 
  protected:

@@ -1,4 +1,4 @@
-// Encoder, decoder and the whole transformer, and their layers, with the bits of Python's. Reference:
+// The transformer, its encoder and decoder, and their layers. Results have the same bits as in Python. Reference:
 // torch.nn.TransformerEncoderLayer, TransformerDecoderLayer, TransformerEncoder, TransformerDecoder and Transformer;
 // Vaswani et al., "Attention Is All You Need", 2017.
 #pragma once
@@ -23,25 +23,24 @@
 
 namespace ddp::nn {
 
-/// Options of both kinds of layers: those of torch::nn's, and Python's layer_norm_eps, batch_first and norm_first.
+/// Options of encoder and decoder layers: those of torch::nn, and Python's layer_norm_eps, batch_first and norm_first.
 struct TransformerLayerOptions {
   /// Python's defaults, with these sizes.
   TransformerLayerOptions(int64_t d_model, int64_t nhead);
-  /// Everything as in `options`, the others as Python's defaults.
+  /// The values of `options`; the other options have Python's defaults.
   TransformerLayerOptions(
       const torch::nn::TransformerEncoderLayerOptions& options);  // NOLINT(google-explicit-constructor)
-  /// The same of the options of LibTorch's decoder layer.
+  /// The same for the options of LibTorch's decoder layer.
   TransformerLayerOptions(
       const torch::nn::TransformerDecoderLayerOptions& options);  // NOLINT(google-explicit-constructor)
 
-  /// Size of each feature vector. Changing an option after construction has no effect, but for activation and
-  /// norm_first.
+  /// The size of each feature vector. Of all options, only activation and norm_first may be changed after construction.
   TORCH_ARG(int64_t, d_model);
   /// Number of attention heads.
   TORCH_ARG(int64_t, nhead);
   /// Size of the hidden layer between the two linear ones.
   TORCH_ARG(int64_t, dim_feedforward) = 2048;
-  /// Share that every dropout drops in training.
+  /// The probability with which every dropout layer drops an element in training.
   TORCH_ARG(double, dropout) = 0.1;
   /// torch::kReLU, torch::kGELU or a function.
   TORCH_ARG(torch::nn::activation_t, activation) = torch::kReLU;
@@ -66,24 +65,24 @@ class TransformerEncoderLayerImpl : public torch::nn::Cloneable<TransformerEncod
   /// Makes the layer. Throws std::invalid_argument as MultiheadAttentionImpl's constructor.
   explicit TransformerEncoderLayerImpl(const TransformerLayerOptions& options);
 
-  /// Self-attention and feed-forward on `src` of (S, N, d_model), with batch_first (N, S, d_model), or (S, d_model);
-  /// the result has its shape. Masks as MultiheadAttentionImpl::forward()'s. Where no gradient is needed, in eval mode
-  /// with batch_first, it is one call of LibTorch's fused layer, as in Python.
+  /// Applies self-attention and feed-forward to `src` of shape (S, N, d_model), (N, S, d_model) with batch_first, or
+  /// (S, d_model). The result has the same shape. Masks are as in MultiheadAttentionImpl::forward(). In eval mode with
+  /// batch_first, and if no gradient is needed, it is one call of LibTorch's fused layer, as in Python.
   at::Tensor forward(const at::Tensor& src, const at::Tensor& src_mask = {},
                      const at::Tensor& src_key_padding_mask = {}, bool is_causal = false);
 
-  /// Registers the parts, in Python's order, and draws their values.
+  /// Registers the submodules in Python's order, and draws their initial values.
   void reset() override;
 
-  TransformerLayerOptions options;        ///< as they were given
-  MultiheadAttention self_attn{nullptr};  ///< attention of the sequence on itself
+  TransformerLayerOptions options;        ///< the options that were passed
+  MultiheadAttention self_attn{nullptr};  ///< self-attention of the sequence
   Linear linear1{nullptr};                ///< feed-forward: from d_model to dim_feedforward
-  torch::nn::Dropout dropout{nullptr};    ///< between linear1 and linear2
+  torch::nn::Dropout dropout{nullptr};    ///< applied between linear1 and linear2
   Linear linear2{nullptr};                ///< feed-forward: from dim_feedforward to d_model
-  torch::nn::LayerNorm norm1{nullptr};    ///< of the attention
+  torch::nn::LayerNorm norm1{nullptr};    ///< of the self-attention
   torch::nn::LayerNorm norm2{nullptr};    ///< of the feed-forward
-  torch::nn::Dropout dropout1{nullptr};   ///< of the attention's result
-  torch::nn::Dropout dropout2{nullptr};   ///< of the feed-forward's result
+  torch::nn::Dropout dropout1{nullptr};   ///< applied to the result of the attention
+  torch::nn::Dropout dropout2{nullptr};   ///< applied to the result of the feed-forward
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({1, torch::nn::AnyValue(at::Tensor())}, {2, torch::nn::AnyValue(at::Tensor())},
@@ -107,29 +106,29 @@ class TransformerDecoderLayerImpl : public torch::nn::Cloneable<TransformerDecod
   /// Makes the layer. Throws std::invalid_argument as MultiheadAttentionImpl's constructor.
   explicit TransformerDecoderLayerImpl(const TransformerLayerOptions& options);
 
-  /// Self-attention on `tgt` of (T, N, d_model), attention on `memory` of (S, N, d_model), and feed-forward; with
-  /// batch_first (N, T, d_model) and so on, without batch (T, d_model) and so on. The result has tgt's shape. Masks as
-  /// MultiheadAttentionImpl::forward()'s.
+  /// Applies self-attention to `tgt` of shape (T, N, d_model), attention to `memory` of shape (S, N, d_model), and
+  /// feed-forward. With batch_first, the shapes are (N, T, d_model) and so on, without a batch (T, d_model) and so on.
+  /// The result has the shape of `tgt`. Masks are as in MultiheadAttentionImpl::forward().
   at::Tensor forward(const at::Tensor& tgt, const at::Tensor& memory, const at::Tensor& tgt_mask = {},
                      const at::Tensor& memory_mask = {}, const at::Tensor& tgt_key_padding_mask = {},
                      const at::Tensor& memory_key_padding_mask = {}, bool tgt_is_causal = false,
                      bool memory_is_causal = false);
 
-  /// Registers the parts, in Python's order, and draws their values.
+  /// Registers the submodules in Python's order, and draws their initial values.
   void reset() override;
 
-  TransformerLayerOptions options;             ///< as they were given
-  MultiheadAttention self_attn{nullptr};       ///< attention of the sequence on itself
+  TransformerLayerOptions options;             ///< the options that were passed
+  MultiheadAttention self_attn{nullptr};       ///< self-attention of the sequence
   MultiheadAttention multihead_attn{nullptr};  ///< attention on the memory
   Linear linear1{nullptr};                     ///< feed-forward: from d_model to dim_feedforward
-  torch::nn::Dropout dropout{nullptr};         ///< between linear1 and linear2
+  torch::nn::Dropout dropout{nullptr};         ///< applied between linear1 and linear2
   Linear linear2{nullptr};                     ///< feed-forward: from dim_feedforward to d_model
   torch::nn::LayerNorm norm1{nullptr};         ///< of the self-attention
   torch::nn::LayerNorm norm2{nullptr};         ///< of the attention on the memory
   torch::nn::LayerNorm norm3{nullptr};         ///< of the feed-forward
-  torch::nn::Dropout dropout1{nullptr};        ///< of the self-attention's result
-  torch::nn::Dropout dropout2{nullptr};        ///< of the other attention's result
-  torch::nn::Dropout dropout3{nullptr};        ///< of the feed-forward's result
+  torch::nn::Dropout dropout1{nullptr};        ///< applied to the result of the self-attention
+  torch::nn::Dropout dropout2{nullptr};        ///< applied to the result of the attention on the memory
+  torch::nn::Dropout dropout3{nullptr};        ///< applied to the result of the feed-forward
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({2, torch::nn::AnyValue(at::Tensor())}, {3, torch::nn::AnyValue(at::Tensor())},
@@ -154,10 +153,10 @@ struct TransformerEncoderOptions {
   TORCH_ARG(int64_t, num_layers);
   /// A module that is applied to the result of the last layer, usually a torch::nn::LayerNorm; may be empty.
   TORCH_ARG(torch::nn::AnyModule, norm);
-  /// Whether padding is left out of the computation if no gradient is needed, as in Python; the result is 0 at padded
+  /// Whether padding is excluded from the computation if no gradient is needed, as in Python. The result is 0 at padded
   /// positions.
   TORCH_ARG(bool, enable_nested_tensor) = true;
-  /// Whether that is done only where all padding is at the ends of the sequences.
+  /// Whether this is done only if all padding is at the ends of the sequences.
   TORCH_ARG(bool, mask_check) = true;
 };
 
@@ -169,15 +168,15 @@ class TransformerEncoderImpl : public torch::nn::Cloneable<TransformerEncoderImp
   /// The same with all options.
   explicit TransformerEncoderImpl(TransformerEncoderOptions options);
 
-  /// Passes `src` through the layers; shapes and masks as TransformerEncoderLayerImpl::forward()'s. Without
-  /// `is_causal`, the function checks whether `mask` is the causal mask.
+  /// Passes `src` through the layers. Shapes and masks are as in TransformerEncoderLayerImpl::forward(). Without
+  /// `is_causal`, it checks whether `mask` is the causal mask.
   at::Tensor forward(const at::Tensor& src, const at::Tensor& mask = {}, const at::Tensor& src_key_padding_mask = {},
                      std::optional<bool> is_causal = std::nullopt);
 
   /// Copies the layer. Draws no random numbers, as in Python; LibTorch's encoder does.
   void reset() override;
 
-  TransformerEncoderOptions options;      ///< as they were given
+  TransformerEncoderOptions options;      ///< the options that were passed
   torch::nn::ModuleList layers{nullptr};  ///< the copies of the layer
   torch::nn::AnyModule norm;              ///< a copy of TransformerEncoderOptions::norm; may be empty
 
@@ -214,8 +213,8 @@ class TransformerDecoderImpl : public torch::nn::Cloneable<TransformerDecoderImp
   /// The same with all options.
   explicit TransformerDecoderImpl(TransformerDecoderOptions options);
 
-  /// Passes `tgt` through the layers; shapes and masks as TransformerDecoderLayerImpl::forward()'s. Without
-  /// `tgt_is_causal`, the function checks whether `tgt_mask` is the causal mask.
+  /// Passes `tgt` through the layers. Shapes and masks are as in TransformerDecoderLayerImpl::forward(). Without
+  /// `tgt_is_causal`, it checks whether `tgt_mask` is the causal mask.
   at::Tensor forward(const at::Tensor& tgt, const at::Tensor& memory, const at::Tensor& tgt_mask = {},
                      const at::Tensor& memory_mask = {}, const at::Tensor& tgt_key_padding_mask = {},
                      const at::Tensor& memory_key_padding_mask = {}, std::optional<bool> tgt_is_causal = std::nullopt,
@@ -224,7 +223,7 @@ class TransformerDecoderImpl : public torch::nn::Cloneable<TransformerDecoderImp
   /// Copies the layer. Draws no random numbers, as in Python; LibTorch's decoder does.
   void reset() override;
 
-  TransformerDecoderOptions options;      ///< as they were given
+  TransformerDecoderOptions options;      ///< the options that were passed
   torch::nn::ModuleList layers{nullptr};  ///< the copies of the layer
   torch::nn::AnyModule norm;              ///< a copy of TransformerDecoderOptions::norm; may be empty
 
@@ -237,8 +236,8 @@ class TransformerDecoderImpl : public torch::nn::Cloneable<TransformerDecoderImp
 /// A decoder, used as torch::nn::TransformerDecoder, with Python's parameter names.
 TORCH_MODULE(TransformerDecoder);
 
-/// Options of Transformer: those of torch::nn's without custom parts, and Python's layer_norm_eps, batch_first and
-/// norm_first.
+/// Options of Transformer: those of torch::nn without custom encoders and decoders, and Python's layer_norm_eps,
+/// batch_first and norm_first.
 struct TransformerOptions {
   /// Python's defaults.
   TransformerOptions() = default;
@@ -257,7 +256,7 @@ struct TransformerOptions {
   TORCH_ARG(int64_t, num_decoder_layers) = 6;
   /// Size of the hidden layer between the two linear ones of each layer.
   TORCH_ARG(int64_t, dim_feedforward) = 2048;
-  /// Share that every dropout drops in training.
+  /// The probability with which every dropout layer drops an element in training.
   TORCH_ARG(double, dropout) = 0.1;
   /// torch::kReLU, torch::kGELU or a function.
   TORCH_ARG(torch::nn::activation_t, activation) = torch::kReLU;
@@ -277,25 +276,25 @@ class TransformerImpl : public torch::nn::Cloneable<TransformerImpl> {
   /// The same with options.
   explicit TransformerImpl(const TransformerOptions& options);
 
-  /// Returns the decoder's result for `tgt`, with the encoder's for `src` as memory; shapes and masks as the layers'.
-  /// Throws std::invalid_argument when the batches or feature sizes of `src` and `tgt` differ.
+  /// Returns the decoder's result for `tgt`, with the encoder's result for `src` as memory. Shapes and masks are those
+  /// of the layers. Throws std::invalid_argument if the batch sizes or feature sizes of `src` and `tgt` differ.
   at::Tensor forward(const at::Tensor& src, const at::Tensor& tgt, const at::Tensor& src_mask = {},
                      const at::Tensor& tgt_mask = {}, const at::Tensor& memory_mask = {},
                      const at::Tensor& src_key_padding_mask = {}, const at::Tensor& tgt_key_padding_mask = {},
                      const at::Tensor& memory_key_padding_mask = {}, std::optional<bool> src_is_causal = std::nullopt,
                      std::optional<bool> tgt_is_causal = std::nullopt, bool memory_is_causal = false);
 
-  /// Makes the parts and draws their values: the numbers that Python draws with the same seed.
+  /// Makes the submodules and draws their initial values, which are the same as in Python with the same seed.
   void reset() override;
   /// Draws new values for every matrix (Glorot's uniform distribution).
   void reset_parameters();
 
-  /// The mask that hides what comes later in a sequence: (size, size), −∞ above the diagonal and 0 elsewhere.
+  /// Returns the mask that hides later positions of a sequence: (size, size), −∞ above the diagonal and 0 elsewhere.
   static at::Tensor generate_square_subsequent_mask(int64_t size, const at::TensorOptions& tensor_options = {});
 
-  TransformerOptions options;           ///< as they were given
-  TransformerEncoder encoder{nullptr};  ///< what makes the memory of `src`
-  TransformerDecoder decoder{nullptr};  ///< what makes the result of `tgt` and the memory
+  TransformerOptions options;           ///< the options that were passed
+  TransformerEncoder encoder{nullptr};  ///< computes the memory from `src`
+  TransformerDecoder decoder{nullptr};  ///< computes the result from `tgt` and the memory
 
  protected:
   FORWARD_HAS_DEFAULT_ARGS({2, torch::nn::AnyValue(at::Tensor())}, {3, torch::nn::AnyValue(at::Tensor())},

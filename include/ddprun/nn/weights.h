@@ -18,10 +18,10 @@
 
 namespace ddp::nn {
 
-/// Converts the floating-point parameters, gradients and buffers of `module` to `dtype`, and does not change others:
-/// Python's module.to(dtype). LibTorch's to() also converts integers, so the counters of batch norms would have 16
-/// bits. Tensors stay the same objects, so optimizers keep them. Throws std::invalid_argument when `dtype` is not a
-/// floating-point type.
+/// Converts the floating-point parameters, gradients and buffers of `module` to `dtype`, and does not change other
+/// tensors, as Python's module.to(dtype). LibTorch's to() also converts integers, so that the counters of batch norms
+/// would have 16 bits. The tensor objects stay the same, so optimizers still refer to them. Throws
+/// std::invalid_argument if `dtype` is not a floating-point type.
 void to_dtype(torch::nn::Module& module, c10::ScalarType dtype);
 
 /// The same for a module in a holder.
@@ -32,24 +32,25 @@ void to_dtype(const torch::nn::ModuleHolder<Contained>& module, c10::ScalarType 
 
 /// Settings of weight_norm().
 struct WeightNormOptions {
-  std::optional<int64_t> dim = 0;  ///< the dimension whose slices have norms of their own; empty: one norm for all
+  /// Each slice along this dimension has its own norm; empty: one norm for the whole weight.
+  std::optional<int64_t> dim = 0;
 };
 
 /// Settings of spectral_norm(), all optional.
 struct SpectralNormOptions {
-  int64_t n_power_iterations = 1;  ///< of the power method, in each forward of training
-  double eps = 1e-12;              ///< the least norm to divide by
-  std::optional<int64_t> dim{};    ///< the dimension of outputs; default: 0, and 1 for ConvTranspose1d to 3d
+  int64_t n_power_iterations = 1;  ///< iterations of the power method in each forward in training
+  double eps = 1e-12;              ///< the smallest norm that is used as a divisor
+  std::optional<int64_t> dim{};    ///< the dimension of the outputs; default: 1 for ConvTranspose1d to 3d, otherwise 0
 };
 
 namespace detail {
 
-/// A module that computes a weight; its name is Python's, `parametrizations.weight`.
+/// A module that computes a weight. Its name, `parametrizations.weight`, is the same as in Python.
 class WeightParametrization : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
   virtual at::Tensor compute() = 0;
-  /// The same for a copy of the layer whose weight is `weight`.
+  /// Returns the same parametrization for a copy of the layer, which has the weight `weight`.
   virtual std::shared_ptr<WeightParametrization> copy_for(const at::Tensor& weight) const = 0;
 };
 
@@ -57,14 +58,14 @@ std::shared_ptr<WeightParametrization> make_weight_norm(const at::Tensor& weight
 std::shared_ptr<WeightParametrization> make_spectral_norm(const torch::nn::Module& layer, const at::Tensor& weight,
                                                           const SpectralNormOptions& options);
 
-// Puts a layer's own weight back.
+// Restores a layer's own weight.
 struct WeightScope {
   at::Tensor& place;
   at::Tensor own;
   ~WeightScope() { place = own; }
 };
 
-/// A layer that computes one tensor from another, and has a member `weight`.
+/// A layer that computes a tensor from a tensor and has a member `weight`.
 template <typename Holder>
 concept LayerWithWeight = requires(Holder& layer, const at::Tensor& input) {
   { layer->weight } -> std::same_as<at::Tensor&>;
@@ -73,13 +74,14 @@ concept LayerWithWeight = requires(Holder& layer, const at::Tensor& input) {
 
 }  // namespace detail
 
-/// The common part of all layers: names and training mode.
+/// The part of Parametrized that does not depend on the layer's class: names and training mode.
 class ParametrizedBase : public torch::nn::Module {
  public:
-  /// The weight that a forward would use now. In training mode that of spectral_norm() performs its power iterations.
+  /// Returns the weight that a forward would use now. In training mode, with spectral_norm(), this also runs the power
+  /// iterations.
   at::Tensor weight() { return parametrization_->compute(); }
 
-  /// Training or eval mode, of the layer too.
+  /// Sets training or eval mode, also for the layer.
   void train(bool on = true) override;
   /// Prints `ddp::nn::Parametrized(…)` around the layer.
   void pretty_print(std::ostream& stream) const override;
@@ -101,7 +103,7 @@ class ParametrizedBase : public torch::nn::Module {
 template <detail::LayerWithWeight Holder>
 class ParametrizedImpl : public ParametrizedBase {
  public:
-  /// As weight_norm() and spectral_norm() call it.
+  /// Called by weight_norm() and spectral_norm().
   ParametrizedImpl(Holder layer, std::shared_ptr<detail::WeightParametrization> parametrization)
       : ParametrizedBase(module_of(layer), std::move(parametrization)), layer_(std::move(layer)) {}
 
@@ -111,7 +113,7 @@ class ParametrizedImpl : public ParametrizedBase {
     return layer_->forward(input);
   }
 
-  /// A copy with memory of its own.
+  /// Returns a copy that shares no memory.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = std::nullopt) const override {
     Holder layer(std::dynamic_pointer_cast<Layer>(module_of(layer_)->clone(device)));
     auto parametrization = copy_parametrization(layer->weight);
@@ -134,31 +136,30 @@ class ParametrizedImpl : public ParametrizedBase {
   Holder layer_;
 };
 
-/// A layer that weight_norm() or spectral_norm() made, used as the layer: `forward(input)`, in torch::nn::Sequential,
-/// in a model's members. Names of parameters and buffers are Python's: the layer's own but for `weight`, and
-/// `parametrizations.weight.…`.
+/// The result of weight_norm() or spectral_norm(). It is used like the layer: with `forward(input)`, in a
+/// torch::nn::Sequential, or as a member of a model. The names of parameters and buffers are the same as in Python:
+/// those of the layer except `weight`, and `parametrizations.weight.…`.
 template <detail::LayerWithWeight Holder>
 class Parametrized : public torch::nn::ModuleHolder<ParametrizedImpl<Holder>> {
  public:
   using torch::nn::ModuleHolder<ParametrizedImpl<Holder>>::ModuleHolder;
 };
 
-/// `layer` with the weight `g · v / |v|`: `parametrizations.weight.original0` is g and `original1` v, which is the
-/// layer's weight as it was. `layer` is a module holder or a std::shared_ptr of a module with a member `weight`
-/// (Linear, Conv1d to 3d, ConvTranspose1d to 3d, Embedding, your own); afterwards only the result may use it. Throws
-/// c10::Error where the weight has no dimension `dim`. Reference: torch.nn.utils.parametrizations.weight_norm.
+/// Returns `layer` with the weight `g · v / |v|`. `parametrizations.weight.original0` is g, and `original1` is v, which
+/// is initially the layer's weight. `layer` is a module holder, or a std::shared_ptr of a module with a member `weight`
+/// (Linear, Conv1d to 3d, ConvTranspose1d to 3d, Embedding, or your own). Afterwards, use only the result. Throws
+/// c10::Error if the weight has no dimension `dim`. Reference: torch.nn.utils.parametrizations.weight_norm.
 template <detail::LayerWithWeight Holder>
 Parametrized<Holder> weight_norm(Holder layer, const WeightNormOptions& options = {}) {
   auto parametrization = detail::make_weight_norm(layer->weight, options);
   return Parametrized<Holder>(std::make_shared<ParametrizedImpl<Holder>>(std::move(layer), std::move(parametrization)));
 }
 
-/// `layer` (as of weight_norm()) with its weight divided by the largest singular value, which the power method
-/// approximates: `parametrizations.weight.original` is the layer's weight, the buffers `parametrizations.weight.0._u`
-/// and
-/// `_v` are the vectors, drawn here. A weight of one dimension is divided by its norm. Throws std::invalid_argument for
-/// a dimension that the weight does not have and for less than one iteration. Reference:
-/// torch.nn.utils.parametrizations.spectral_norm.
+/// Returns `layer` (see weight_norm()) with its weight divided by the largest singular value, which the power method
+/// approximates. `parametrizations.weight.original` is the layer's weight. The buffers `parametrizations.weight.0._u`
+/// and `_v` are the singular vectors, which this function initialises with random values. A one-dimensional weight is
+/// divided by its norm. Throws std::invalid_argument for a dimension that the weight does not have and for less than
+/// one iteration. Reference: torch.nn.utils.parametrizations.spectral_norm.
 template <detail::LayerWithWeight Holder>
 Parametrized<Holder> spectral_norm(Holder layer, const SpectralNormOptions& options = {}) {
   auto parametrization = detail::make_spectral_norm(*layer, layer->weight, options);

@@ -20,25 +20,28 @@
 
 namespace ddp::optim {
 
-/// The new average of one tensor, from the average so far, the model's tensor (both of one shape, on one device) and
-/// how many models are in the average. It must not change its arguments. It is called without recording gradients.
+/// A function that returns the new average of one tensor. The arguments are the average so far, the model's tensor
+/// (both have the same shape and device), and the number of models in the average. The function must not change its
+/// arguments. It is called with gradients disabled.
 using AverageFunction =
     std::function<at::Tensor(const at::Tensor& averaged, const at::Tensor& current, int64_t n_averaged)>;
 
-/// The same for all tensors of one dtype and device at once, in place in `averaged`.
+/// Does the same, in place in `averaged`, for all tensors of one dtype and device in one call.
 using MultiAverageFunction = std::function<void(const std::vector<at::Tensor>& averaged,
                                                 const std::vector<at::Tensor>& current, int64_t n_averaged)>;
 
-/// decay · average + (1 - decay) · model: Polyak's average with exponential weights. Throws std::invalid_argument for
-/// a decay outside [0, 1].
+/// Returns decay · average + (1 - decay) · model, Polyak's average with exponential weights. Throws
+/// std::invalid_argument for a decay outside [0, 1].
 AverageFunction get_ema_avg_fn(double decay = 0.999);
-/// The same with one kernel for many tensors. It rounds differently: as Python's function of this name.
+/// The same with one kernel for many tensors. The results are rounded differently, as with Python's function of this
+/// name.
 MultiAverageFunction get_ema_multi_avg_fn(double decay = 0.999);
 
 /// The mean of all models so far: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization",
 /// UAI 2018.
 AverageFunction get_swa_avg_fn();
-/// The same with one kernel for many tensors. It rounds differently: as Python's function of this name.
+/// The same with one kernel for many tensors. The results are rounded differently, as with Python's function of this
+/// name.
 MultiAverageFunction get_swa_multi_avg_fn();
 
 /// Settings of an AveragedModel, all optional.
@@ -68,7 +71,7 @@ class AveragedModelBase : public torch::nn::Module {
   /// How many models are in the average.
   int64_t n_averaged() const;
 
-  /// A wrapper cannot be cloned: throws std::logic_error, which says what can.
+  /// Throws std::logic_error, because a wrapper cannot be cloned. The message says what can be cloned.
   std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
     ddp::detail::refuse_to_clone("AveragedModel");
   }

@@ -26,9 +26,9 @@ struct GradientScaling {
 /// A parameter's state as tensors under Python's names, such as {"step": float32 scalar, "exp_avg": …}.
 using StateTensors = std::map<std::string, at::Tensor>;
 
-/// Base of ddp::optim's optimizers, on LibTorch's fused kernels or ddprun's own. They are torch::optim::Optimizers:
-/// parameter groups have options, which may also be LibTorch's options of the same optimizer; save() and load()
-/// exchange archives with LibTorch's optimizer of the same name, where there is one.
+/// The base class of ddp::optim's optimizers, which use LibTorch's fused kernels or ddprun's own. They are
+/// torch::optim::Optimizers. Parameter groups have options, which may also be LibTorch's options of the same optimizer.
+/// save() and load() exchange archives with LibTorch's optimizer of the same name, if there is one.
 class FusedOptimizer : public torch::optim::Optimizer {
  public:
   /// The options of a group are used unchanged. (Since LibTorch 2.12, torch::optim::Optimizer replaces options that
@@ -47,13 +47,13 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// fused kernels.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
-  /// One step for a gradient scaler. On CUDA the host reads neither tensor. A tensor on another device than the
-  /// parameters is copied to their device. Throws as step() does, and std::invalid_argument when a tensor of `scaling`
-  /// is not a float32 tensor of one element.
+  /// Takes one step for a gradient scaler. On CUDA, the host reads neither tensor. A tensor that is not on the
+  /// parameters' device is copied to it. Throws as step() does, and std::invalid_argument if a tensor of `scaling` is
+  /// not a float32 tensor of one element.
   void step_scaled(const GradientScaling& scaling);
 
-  /// Clears all gradients: `set_to_none` drops them, else they become zero in place. Works on gradients that are views
-  /// of a bucket, where torch::optim::Optimizer::zero_grad() throws.
+  /// Clears all gradients. With `set_to_none` they become undefined, otherwise they become zero in place. Supports
+  /// gradients that are views of a bucket, for which torch::optim::Optimizer::zero_grad() throws.
   void zero_grad(bool set_to_none = true);
 
   /// Python's name of the class, such as "AdamW".
@@ -82,21 +82,20 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// Whether parameters may have a state `name`.
   virtual bool has_state(const std::string& name) const = 0;
 
-  /// A tensor without values of the shape, dtype and device that the state `name` has for `parameter`. Throws
-  /// std::invalid_argument for a name that the optimizer does not have.
+  /// Returns a tensor without values that has the shape, dtype and device of the state `name` for `parameter`. Throws
+  /// std::invalid_argument if the optimizer has no state of this name.
   virtual at::Tensor empty_state(const at::Tensor& parameter, const std::string& name) const = 0;
 
   /// The reason why a step needs all parameters of `group` together, as a sentence; empty if each parameter is updated
   /// independently.
   virtual std::string dependence(const torch::optim::OptimizerParamGroup& group) const;
 
-  /// Writes state and options in the form of LibTorch's optimizer of the same name, if there is one; that optimizer can
-  /// load them.
+  /// Writes state and options in the format of LibTorch's optimizer of the same name, so that it can load them, if
+  /// there is such an optimizer.
   void save(torch::serialize::OutputArchive& archive) const override;
 
-  /// Reads what save() or LibTorch's optimizer of the same name has written (since 1.5); parameters are matched by
-  /// their position. Throws std::invalid_argument when groups, sizes, shapes or names do not fit, and then changes
-  /// nothing.
+  /// Reads an archive of save() or of LibTorch's optimizer of the same name (since 1.5). Parameters are matched by
+  /// their position. Throws std::invalid_argument, and changes nothing, if groups, sizes, shapes or names do not match.
   void load(torch::serialize::InputArchive& archive) override;
 
  protected:

@@ -12,8 +12,9 @@ namespace ddp::optim {
 
 /// Settings of a Larc, all optional; the defaults are apex's.
 struct LarcOptions {
-  double trust_coefficient = 0.02;  ///< a parameter's rate relative to the ratio of its norm to its gradient's
-  /// True: the layer's own rate is at most the group's (LARC). False: it multiplies the group's rate (LARS).
+  double trust_coefficient = 0.02;  ///< factor of the ratio between a parameter's norm and its gradient's norm
+  /// True: the layer's adaptive rate is limited to the group's rate (LARC). False: it multiplies the group's rate
+  /// (LARS).
   bool clip = true;
   double eps = 1e-8;  ///< added to the divisor
 };
@@ -43,9 +44,9 @@ void adapt_gradients(const torch::optim::OptimizerParamGroup& group, double weig
 
 }  // namespace detail
 
-/// The optimizer `Base` (SGD, Adam, …), with a separate rate for each parameter that every step computes first:
-/// trust_coefficient |p| / (|g| + weight_decay |p| + eps). Unlike apex's LARC, it does not make the host wait for the
-/// device. Reference: apex.parallel.LARC.
+/// The optimizer `Base` (SGD, Adam, …) with a separate learning rate for each parameter. Every step first computes it
+/// as trust_coefficient |p| / (|g| + weight_decay |p| + eps). Unlike apex's LARC, it does not make the host wait for
+/// the device. Reference: apex.parallel.LARC.
 template <typename Base>
 class Larc : public Base {
  public:
@@ -56,7 +57,7 @@ class Larc : public Base {
 
  protected:
   void apply_step(const GradientScaling& scaling) override {
-    this->check_step();  // a step that is refused must not have changed gradients
+    this->check_step();  // throws before any gradient is changed
     const detail::SuspendedWeightDecay weight_decay(this->param_groups_);
     for (size_t i = 0; i < this->param_groups_.size(); ++i) {
       detail::adapt_gradients(this->param_groups_[i], weight_decay.of(i), larc_, scaling);

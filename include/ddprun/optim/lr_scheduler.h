@@ -1,5 +1,5 @@
-// Applies a schedule to an optimizer, as Python's torch.optim.lr_scheduler classes do; lowers the learning rates on all
-// ranks alike when a metric has stopped improving.
+// Applies a schedule to an optimizer, as Python's torch.optim.lr_scheduler classes do. Also reduces the learning rates,
+// equally on all ranks, when a metric has stopped improving.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ class LrScheduler {
   int64_t calls_ = 0;
 };
 
-/// Python's ReduceLROnPlateau. With a process group all ranks decide by the mean of their metrics, so that all ranks
-/// have the same rates; without one, each decides by its own metric.
+/// Python's ReduceLROnPlateau. With a process group, the ranks use the mean of their metrics, so that all ranks have
+/// the same learning rates. Without a group, each rank uses its own metric.
 class ReduceLROnPlateau {
  public:
   /// Refers to `optimizer`, which must outlive it. Throws std::invalid_argument with Python's message for options out
@@ -65,13 +65,14 @@ class ReduceLROnPlateau {
   ReduceLROnPlateau(torch::optim::Optimizer& optimizer, const GroupHandle& group,
                     schedules::PlateauOptions options = {});
 
-  /// To be called once per validation, by every rank of the group, with this rank's value. Throws as all_reduce().
+  /// Must be called once per validation by every rank of the group, with this rank's value. Throws as all_reduce()
+  /// does.
   void step(double metric);
 
   /// The learning rate of each group.
   std::vector<double> get_last_lr() const;
 
-  /// Progress as JSON; as LrScheduler::save().
+  /// Returns the progress as JSON, as LrScheduler::save() does.
   std::string save() const;
   /// Loads the result of save(), as LrScheduler::load() does.
   void load(const std::string& state) { plateau_.load(state); }

@@ -66,7 +66,7 @@ class RMSpropOptions : public OwnOptions<RMSpropOptions> {
   DDP_OPTIM_OPTION(double, eps, 1e-8)
   /// Share of a parameter that is added to its gradient.
   DDP_OPTIM_OPTION(double, weight_decay, 0)
-  /// Share of the step before that is added to a step.
+  /// Factor of the previous step that is added to a step.
   DDP_OPTIM_OPTION(double, momentum, 0)
   /// Divide by an estimate of the variance instead of the mean of squares.
   DDP_OPTIM_OPTION(bool, centered, false)
@@ -95,7 +95,7 @@ class AdadeltaOptions : public OwnOptions<AdadeltaOptions> {
   /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("Adadelta", lr_, rho_, eps_, weight_decay_, maximize_, capturable_)
-  /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
+  /// Throws std::invalid_argument for a value out of range; with `may_ascend`, a negative learning rate is accepted.
   void check(bool may_ascend) const override;
 };
 
@@ -175,7 +175,7 @@ class ASGDOptions : public OwnOptions<ASGDOptions> {
   DDP_OPTIM_OPTION(double, lr, 1e-2)
   /// Decay term.
   DDP_OPTIM_OPTION(double, lambd, 1e-4)
-  /// Power with which the rate falls.
+  /// The exponent with which the learning rate decreases.
   DDP_OPTIM_OPTION(double, alpha, 0.75)
   /// The step at which averaging begins.
   DDP_OPTIM_OPTION(double, t0, 1e6)
@@ -195,7 +195,7 @@ class RpropOptions : public OwnOptions<RpropOptions> {
   RpropOptions(double lr = 1e-2) : lr_(lr) {}
   /// The initial step sizes.
   DDP_OPTIM_OPTION(double, lr, 1e-2)
-  /// Factors of a step size: where the sign of the gradient changes, and where it does not.
+  /// Factors of a step size: if the sign of the gradient changes, and if it does not.
   DDP_OPTIM_OPTION(Betas, etas, Betas(0.5, 1.2))
   /// Smallest and largest step size.
   DDP_OPTIM_OPTION(Betas, step_sizes, Betas(1e-6, 50))
@@ -204,7 +204,7 @@ class RpropOptions : public OwnOptions<RpropOptions> {
   /// Whether parameters on the CPU are an error, as in Python. On devices every step can be captured in a graph.
   DDP_OPTIM_OPTION(bool, capturable, false)
   DDP_OPTIM_LISTED("Rprop", lr_, etas_, step_sizes_, maximize_, capturable_)
-  /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
+  /// Throws std::invalid_argument for a value out of range; with `may_ascend`, a negative learning rate is accepted.
   void check(bool may_ascend) const override;
 };
 
@@ -215,21 +215,21 @@ class AdafactorOptions : public OwnOptions<AdafactorOptions> {
   using Epsilons = std::tuple<std::optional<double>, double>;
   /// Python's defaults, with this learning rate.
   AdafactorOptions(double lr = 1e-2) : lr_(lr) {}
-  /// Largest relative step.
+  /// The largest relative step.
   DDP_OPTIM_OPTION(double, lr, 1e-2)
-  /// Power of the step with which the decay of the variance falls.
+  /// The exponent of the step number with which the decay of the variance decreases.
   DDP_OPTIM_OPTION(double, beta2_decay, -0.8)
-  /// Smallest root of the variance (nullopt: the dtype's epsilon, of the group's first parameter with a gradient, as in
-  /// Python) and smallest scale of a parameter.
+  /// The smallest root of the variance, and the smallest scale of a parameter. If the first is nullopt, it is the
+  /// epsilon for the dtype of the group's first parameter with a gradient, as in Python.
   DDP_OPTIM_OPTION(Epsilons, eps, Epsilons(std::nullopt, 1e-3))
-  /// Root mean square at which an update is clipped.
+  /// Updates with a larger root mean square are clipped.
   DDP_OPTIM_OPTION(double, d, 1.0)
   /// Share of a parameter that a step subtracts from it, times the learning rate.
   DDP_OPTIM_OPTION(double, weight_decay, 0)
   /// Whether the objective is maximised.
   DDP_OPTIM_OPTION(bool, maximize, false)
   DDP_OPTIM_LISTED("Adafactor", lr_, beta2_decay_, eps_, d_, weight_decay_, maximize_)
-  /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
+  /// Throws std::invalid_argument for a value out of range; with `may_ascend`, a negative learning rate is accepted.
   void check(bool may_ascend) const override;
 };
 
@@ -259,7 +259,7 @@ class MuonOptions : public OwnOptions<MuonOptions> {
   /// "original" (also nullopt), "match_rms_adamw" or "spectral_unclamped": how the rate depends on the matrix's shape.
   DDP_OPTIM_OPTION(Adjustment, adjust_lr_fn, std::nullopt)
   DDP_OPTIM_LISTED("Muon", lr_, weight_decay_, momentum_, nesterov_, ns_coefficients_, eps_, ns_steps_, adjust_lr_fn_)
-  /// Throws std::invalid_argument for a value out of range; a negative rate passes with `may_ascend`.
+  /// Throws std::invalid_argument for a value out of range; with `may_ascend`, a negative learning rate is accepted.
   void check(bool may_ascend) const override;
 };
 
@@ -280,12 +280,12 @@ class LambOptions : public OwnOptions<LambOptions> {
   DDP_OPTIM_OPTION(bool, bias_correction, true)
   /// Multiply new gradients by 1 - beta in the first mean.
   DDP_OPTIM_OPTION(bool, grad_averaging, true)
-  /// If the norm of all gradients of the optimizer exceeds this, the gradients of this group are multiplied by this /
-  /// norm; 0: never.
+  /// If the norm of all gradients of the optimizer exceeds this value, the gradients of this group are multiplied by
+  /// the value and divided by the norm. 0 disables this.
   DDP_OPTIM_OPTION(double, max_grad_norm, 1.0)
-  /// Subtract the weight decay from the parameter, times the rate; false: add it to the gradient.
+  /// True: subtract the weight decay, times the learning rate, from the parameter. False: add it to the gradient.
   DDP_OPTIM_OPTION(bool, adam_w_mode, true)
-  /// Use the trust ratio also where weight_decay is 0.
+  /// Use the trust ratio even if weight_decay is 0.
   DDP_OPTIM_OPTION(bool, use_nvlamb, false)
   DDP_OPTIM_LISTED("Lamb", lr_, bias_correction_, betas_, eps_, weight_decay_, grad_averaging_, max_grad_norm_,
                    adam_w_mode_, use_nvlamb_)
@@ -298,7 +298,7 @@ class LionOptions : public OwnOptions<LionOptions> {
   LionOptions(double lr = 1e-4) : lr_(lr) {}
   /// Learning rate.
   DDP_OPTIM_OPTION(double, lr, 1e-4)
-  /// Share of the mean in a step's sign, and decay of the mean of gradients.
+  /// The weight of the mean in the sign that a step uses, and the decay of the mean of gradients.
   DDP_OPTIM_OPTION(Betas, betas, Betas(0.9, 0.99))
   /// Share of a parameter that a step subtracts from it, times the learning rate.
   DDP_OPTIM_OPTION(double, weight_decay, 0)
@@ -326,10 +326,10 @@ using ASGD = OwnOptimizer<ASGDOptions>;
 using Rprop = OwnOptimizer<RpropOptions>;
 /// torch.optim.Adafactor (Shazeer and Stern 2018).
 using Adafactor = OwnOptimizer<AdafactorOptions>;
-/// torch.optim.Muon (Jordan 2024), for matrices only: std::invalid_argument for other parameters.
+/// torch.optim.Muon (Jordan 2024). It supports matrices only, and throws std::invalid_argument for other parameters.
 using Muon = OwnOptimizer<MuonOptions>;
-/// LAMB (You et al. 2020) as apex's FusedLAMB computes it. Needs all gradients, so ZeroRedundancyOptimizer refuses it
-/// unless max_grad_norm is 0.
+/// LAMB (You et al. 2020) as apex's FusedLAMB computes it. It needs all gradients, so ZeroRedundancyOptimizer refuses
+/// it unless max_grad_norm is 0.
 using Lamb = OwnOptimizer<LambOptions>;
 /// Lion (Chen et al. 2023).
 using Lion = OwnOptimizer<LionOptions>;

@@ -1,4 +1,4 @@
-// SGD, Adam, AdamW and Adagrad in one kernel call per device and dtype, and their options: those of torch::optim's
+// SGD, Adam, AdamW and Adagrad with one kernel call per device and dtype. Their options are those of torch::optim's
 // optimizer of the same name, and `maximize`.
 #pragma once
 
@@ -30,8 +30,8 @@ class MaximizeOption {
   bool maximize_ = false;
 };
 
-/// Python's option of Adam and AdamW that allows their capture in a graph. Here steps can always be captured; the value
-/// is only stored, for exchange with Python.
+/// Python's option of Adam and AdamW that allows capturing them in a graph. Here, steps can always be captured. The
+/// value is only stored for the exchange with Python.
 class CapturableOption {
  public:
   /// Python's value.
@@ -43,8 +43,8 @@ class CapturableOption {
   bool capturable_ = false;
 };
 
-/// Options that are torch::optim's (`TorchOptions`), `maximize` and a learning rate that may be a tensor, which they
-/// keep when copied. Archives without `maximize`, as LibTorch writes them, mean false.
+/// The options of torch::optim (`TorchOptions`), `maximize`, and a learning rate that may be a tensor. Copies share
+/// that tensor. Archives without `maximize`, which LibTorch writes, mean false.
 template <typename Self, typename TorchOptions>
 class FusedOptions : public TorchOptions, public MaximizeOption, public RateTensor {
  public:
@@ -61,7 +61,7 @@ class FusedOptions : public TorchOptions, public MaximizeOption, public RateTens
   /// Writes the options into an archive of LibTorch's.
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
-  /// The learning rate. If it is a tensor, its value; the host then waits for the device.
+  /// Returns the learning rate. If it is a tensor, the host waits for the device to read it.
   double get_lr() const override { return rate(); }
   /// Sets the learning rate; if it is a tensor, writes into that tensor.
   void set_lr(const double lr) override { set_rate(lr); }
@@ -110,9 +110,9 @@ struct SGDOptions : FusedOptions<SGDOptions, torch::optim::SGDOptions> {
   SGDOptions(const Base& options) : FusedOptions(options) {}
   /// Learning rate.
   DDP_OPTIM_OPTION(double, lr)
-  /// Share of the step before that is added to a step; 0: none.
+  /// Factor of the previous step that is added to a step; 0 disables momentum.
   DDP_OPTIM_OPTION(double, momentum)
-  /// Share of the gradient that is left out of the momentum.
+  /// The part of the gradient that is not added to the momentum.
   DDP_OPTIM_OPTION(double, dampening)
   /// Share of a parameter that is added to its gradient.
   DDP_OPTIM_OPTION(double, weight_decay)
@@ -139,8 +139,8 @@ struct AdamFamilyOptions : FusedOptions<Derived, TorchOptions>, CapturableOption
   DDP_OPTIM_OPTION(Betas, betas)
   /// Added to the divisor.
   DDP_OPTIM_OPTION(double, eps)
-  /// Share of a parameter that is added to its gradient. With AdamW: share that, times the learning rate, is subtracted
-  /// from the parameter.
+  /// The part of a parameter that is added to its gradient. With AdamW, this part, times the learning rate, is
+  /// subtracted from the parameter instead.
   DDP_OPTIM_OPTION(double, weight_decay)
   /// Divide by the largest mean of squares so far (AMSGrad).
   DDP_OPTIM_OPTION(bool, amsgrad)
@@ -175,7 +175,7 @@ struct AdagradOptions : FusedOptions<AdagradOptions, torch::optim::AdagradOption
   AdagradOptions(const Base& options) : FusedOptions(options) {}
   /// Learning rate.
   DDP_OPTIM_OPTION(double, lr)
-  /// The rate is divided by 1 + lr_decay × steps taken before.
+  /// The learning rate is divided by 1 + lr_decay × the number of previous steps.
   DDP_OPTIM_OPTION(double, lr_decay)
   /// Share of a parameter that is added to its gradient.
   DDP_OPTIM_OPTION(double, weight_decay)
@@ -187,9 +187,9 @@ struct AdagradOptions : FusedOptions<AdagradOptions, torch::optim::AdagradOption
 
 #undef DDP_OPTIM_OPTION
 
-/// Throw std::invalid_argument with Python's text, after the rank, for a value out of range or not finite. With
-/// `may_ascend` the learning rate may be negative: PyTorch's optimizers check its sign in their constructor only, and
-/// schedules may cross zero.
+/// These functions throw std::invalid_argument, with the rank and Python's text, for a value that is out of range or
+/// not finite. With `may_ascend`, the learning rate may be negative: PyTorch's optimizers check its sign only in their
+/// constructor, and schedules may cross zero.
 void check_options(const SGDOptions& options, bool may_ascend = false);
 /// The same for Adam.
 void check_options(const AdamOptions& options, bool may_ascend = false);

@@ -1,4 +1,4 @@
-// ZeRO stage 1 (Rajbhandari et al. 2020): each rank keeps the optimizer state of its share of the parameters only.
+// ZeRO stage 1 (Rajbhandari et al. 2020): each rank keeps only the optimizer state for its share of the parameters.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct ZeroOptions {
   /// Parameters become views of one flat bucket per rank, device and dtype, which is sent without packing. False:
   /// parameters keep their memory and are packed into messages. Python: parameters_as_bucket_view.
   bool parameters_as_bucket_view = false;
-  int64_t bucket_cap_bytes = int64_t{250} << 20;  ///< most bytes packed into one message
+  int64_t bucket_cap_bytes = int64_t{250} << 20;  ///< maximum number of bytes packed into one message
 };
 
 /// The part of ZeroRedundancyOptimizer that does not depend on the wrapped optimizer's class.
@@ -31,8 +31,8 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   ZeroCore(const ZeroCore&) = delete;
   ZeroCore& operator=(const ZeroCore&) = delete;
 
-  /// As FusedOptimizer::step() for this rank's share of the parameters; then exchanges the parameters. Every rank must
-  /// call it. It also throws as the collectives do.
+  /// Takes a step for this rank's share of the parameters, as FusedOptimizer::step() does, and then exchanges the
+  /// parameters. Every rank must call it. It also throws what the collectives throw.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// Collects the whole state on rank `to`, in host memory; every rank must call it. Until the next step, that rank can
@@ -62,7 +62,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   bool has_state(const std::string& name) const override;
   at::Tensor empty_state(const at::Tensor& parameter, const std::string& name) const override;
 
-  /// For join().
+  /// Called by join().
   std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
   c10::Device join_device() const override;
   /// The group over whose ranks the optimizer is sharded.
@@ -71,7 +71,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
 
  protected:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
-  /// Makes the optimizer of one rank's share. Groups may be empty, and have options.
+  /// Makes the optimizer for one rank's share. Groups may be empty; they have options.
   using MakeLocal = std::function<std::unique_ptr<optim::FusedOptimizer>(const Groups&)>;
 
   ZeroCore(const Groups& groups, std::unique_ptr<torch::optim::OptimizerOptions> defaults, const MakeLocal& make_local,

@@ -24,20 +24,20 @@
 
 namespace ddp {
 
-/// Runs `function(args...)` and returns its result. Autograd keeps none of the tensors that the backward of this call
+/// Runs `function(args...)` and returns its result. Autograd saves none of the tensors that the backward of this call
 /// needs. When the backward needs the first of them, `function` is run again.
 ///
 /// `function` is a callable, a module or a module holder, and is copied; objects that it captures by reference must
 /// outlive the backward. It must not catch all exceptions, because an exception ends the second run (see
-/// RecomputeOptions::early_stop). `args` may be of any type and are copied, so `function` must return its results;
-/// tensors in values, vectors, tuples, optionals and structures with visit_tensors() are the region's inputs (see
-/// ddprun/comm/output_tensors.h), other tensors, also those that pointers refer to, are not inputs: the second run uses
-/// the program's own tensors. Regions may be nested. Without grad mode it is an ordinary call. It adds no collective,
+/// RecomputeOptions::early_stop). `args` may be of any type and are copied, so `function` must return its results. The
+/// region's inputs are the tensors in values, vectors, tuples, optionals and structures with visit_tensors() (see
+/// ddprun/comm/output_tensors.h). Other tensors, including those that pointers refer to, are not inputs: the second run
+/// uses the program's tensors. Regions may be nested. Without grad mode it is an ordinary call. It adds no collective,
 /// but the collectives of `function` run again in the backward.
 ///
-/// Throws std::runtime_error when `function` changes an input in place, and, from the backward, RecomputeError when the
-/// second run saves other tensors than the first, or when an input or a parameter was changed in between.
-/// Reference: torch.utils.checkpoint.checkpoint(use_reentrant=False), which computes wrong values in the last case.
+/// Throws std::runtime_error if `function` changes an input in place. The backward throws RecomputeError if the second
+/// run saves different tensors than the first, or if an input or a parameter was changed in between. Reference:
+/// torch.utils.checkpoint.checkpoint(use_reentrant=False), which computes wrong values in the last case.
 template <typename Function, typename... Args>
 requires(!std::is_same_v<std::decay_t<Function>, RecomputeOptions>) auto checkpoint(Function&& function,
                                                                                     Args&&... args);
@@ -46,10 +46,10 @@ requires(!std::is_same_v<std::decay_t<Function>, RecomputeOptions>) auto checkpo
 template <typename Function, typename... Args>
 auto checkpoint(const RecomputeOptions& options, Function&& function, Args&&... args);
 
-/// Runs `function(args...)` inside a function that checkpoint() runs, keeps its results, and does not run it again in
+/// Runs `function(args...)` inside a function that checkpoint() runs, stores its results, and does not run it again in
 /// the backward. The tensors that its backward needs are saved as without checkpoint(). Outside a region it is an
-/// ordinary call. Throws RecomputeError, in the backward, when a result was changed in place, or when the region itself
-/// runs a backward through a result to `args`. Reference: MUST_SAVE of
+/// ordinary call. The backward throws RecomputeError if a result was changed in place. The region throws RecomputeError
+/// if it runs a backward through a result to `args`. Reference: MUST_SAVE of
 /// torch.utils.checkpoint.create_selective_checkpoint_contexts.
 template <typename Function, typename... Args>
 auto keep(Function&& function, Args&&... args);
@@ -60,7 +60,8 @@ auto keep(Function&& function, Args&&... args);
 at::Tensor checkpoint_sequential(const torch::nn::Sequential& sequential, int64_t segments, at::Tensor input,
                                  const RecomputeOptions& options = {});
 
-/// Whether the calling thread runs a region again, for functions that must do something once, such as counting.
+/// Whether the calling thread is running a region again. Functions can use this to do something, such as counting, only
+/// once.
 bool is_recomputing() noexcept;
 
 // --------------------------------------------------------------------------------------------------------------------

@@ -8,14 +8,15 @@ namespace ddp {
 
 /// Settings of save_on_cpu, all optional.
 struct SaveOnCpuOptions {
-  /// Whether the copy on the host is page-locked, so that the copies overlap with the device's work.
+  /// Whether the copy on the host is in page-locked memory, so that copying overlaps with the computation on the
+  /// device.
   bool pin_memory = false;
 };
 
-/// While it exists, tensors that autograd saves in the calling thread are copied to the host. The backward, which may
-/// run after this object is destroyed, copies them back to their device. Parameters, and tensors that are on the host
-/// already, are not copied. Inside a region of checkpoint() it applies to the tensors that the region keeps. Throws
-/// std::runtime_error from the constructor in a process that hosts Python, and from the backward when a tensor that was
+/// During its lifetime, tensors that autograd saves in the calling thread are copied to the host. The backward, which
+/// may run after this object is destroyed, copies them back to their device. Parameters and tensors that are already on
+/// the host are not copied. Inside a region of checkpoint(), it applies to the tensors that the region saves. The
+/// constructor throws std::runtime_error in a process that hosts Python. The backward throws it if a tensor that was
 /// not copied was changed in place. Reference: torch.autograd.graph.save_on_cpu, which copies all tensors.
 class save_on_cpu {
  public:

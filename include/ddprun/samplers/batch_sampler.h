@@ -1,4 +1,4 @@
-// Sample indices in batches, as Python's torch.utils.data.BatchSampler. No LibTorch.
+// Groups sample indices into batches, like Python's torch.utils.data.BatchSampler. Does not use LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,22 @@ namespace ddp {
 ///     for (std::span<const int64_t> batch : ddp::BatchSampler(sampler.indices(), 128, /*drop_last=*/true)) { … }
 class BatchSampler {
  public:
-  /// With drop_last a last batch that is not full is left out. Throws std::invalid_argument for a batch size below 1.
+  /// With drop_last, an incomplete last batch is omitted. Throws std::invalid_argument for a batch size below 1.
   BatchSampler(std::vector<int64_t> indices, int64_t batch_size, bool drop_last = false);
 
   /// Number of batches.
   int64_t size() const { return size_; }
 
-  /// Batch number 0 … size()-1; valid as long as the BatchSampler. Throws std::out_of_range.
+  /// Returns batch number 0 … size()-1, which is valid during the lifetime of the BatchSampler. Throws
+  /// std::out_of_range.
   std::span<const int64_t> operator[](int64_t batch) const;
 
-  /// Walks over the batches.
+  /// Iterates over the batches.
   class Iterator {
    public:
     /// A batch: the indices of its samples.
     using value_type = std::span<const int64_t>;
-    /// For the standard library.
+    /// Required by the standard library.
     using difference_type = std::ptrdiff_t;
 
     /// An iterator that does not belong to a BatchSampler.
@@ -48,7 +49,7 @@ class BatchSampler {
       ++batch_;
       return before;
     }
-    /// Whether both are at the same batch.
+    /// Whether both iterators are at the same batch.
     bool operator==(const Iterator& other) const { return batch_ == other.batch_; }
 
    private:

@@ -13,7 +13,7 @@ namespace ddp {
 /// Settings of a DistributedSampler, all optional.
 struct DistributedSamplerOptions {
   std::optional<int> num_replicas{};  ///< number of ranks that share the dataset
-  std::optional<int> rank{};          ///< this process's: 0 … num_replicas-1
+  std::optional<int> rank{};          ///< the rank of this process: 0 … num_replicas-1
   bool shuffle = true;                ///< a new order per epoch, equal on all ranks; false keeps the dataset's order
   uint64_t seed = 0;                  ///< must be equal on all ranks; the order is drawn with seed + epoch
   bool drop_last = false;             ///< if the number of ranks does not divide the size: leaves out the last samples

@@ -13,7 +13,7 @@ namespace ddp {
 /// Settings of a SequentialSampler, all optional.
 struct SequentialSamplerOptions {
   std::optional<int> num_replicas{};  ///< number of ranks that share the dataset
-  std::optional<int> rank{};          ///< this process's: 0 … num_replicas-1
+  std::optional<int> rank{};          ///< the rank of this process: 0 … num_replicas-1
 };
 
 /// Rank r gets samples r, r + num_replicas, …, so each sample belongs to exactly one rank and sums over the ranks are

@@ -1,4 +1,4 @@
-// Samples with given probabilities, shared by the ranks: against unbalanced classes, for example.
+// Random samples with given probabilities, shared by the ranks, for example for unbalanced classes.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ struct WeightedSamplerOptions {
   bool replacement = true;                  ///< false: no sample occurs twice in an epoch, over all ranks
   std::optional<int64_t> num_samples = {};  ///< per epoch, over all ranks; default: as many as weights
   std::optional<int> num_replicas{};        ///< number of ranks that share the samples
-  std::optional<int> rank{};                ///< this process's: 0 … num_replicas-1
+  std::optional<int> rank{};                ///< the rank of this process: 0 … num_replicas-1
   uint64_t seed = 0;                        ///< must be equal on all ranks; samples are drawn with seed + epoch
   bool drop_last = false;  ///< if the number of ranks does not divide the samples: leaves out the last ones instead of
                            ///< repeating some
 };
 
-/// On one rank the order of torch.utils.data.WeightedRandomSampler with a generator seeded with seed + epoch; several
-/// ranks draw the same samples and take them in turn, so that the probabilities are right for the whole job.
+/// On one rank, the order is that of torch.utils.data.WeightedRandomSampler with a generator seeded with seed + epoch.
+/// Several ranks draw the same samples and use them in turn, so that the probabilities are correct for the whole job.
 class WeightedSampler : public EpochSampler {
  public:
   /// `weights[i]` is proportional to the probability of sample i. Throws std::invalid_argument, naming the value, for a
-  /// weight that is negative or not finite, when all are 0, for more than 2^24 weights (the limit of
-  /// torch.multinomial), without replacement for more samples than positive weights, and in a job of several ranks when
+  /// weight that is negative or not finite, if all weights are 0, for more than 2^24 weights (the limit of
+  /// torch.multinomial), for more samples than positive weights without replacement, and in a job of several ranks if
   /// neither `.num_replicas` nor `.rank` was given (see require_replica()).
   explicit WeightedSampler(const std::vector<double>& weights, const WeightedSamplerOptions& options = {});
 

@@ -1,21 +1,21 @@
-// The learning rate for a batch that is `world size` times as large. Does not use LibTorch.
+// Scales the learning rate for a batch that is `world size` times as large. Does not use LibTorch.
 #pragma once
 
 namespace ddp {
 
-/// How scale_lr() grows the rate: with the number of ranks (Goyal et al. 2017), with its root (Krizhevsky 2014; for
-/// Adam and similar optimizers), or by a factor that the program gives.
+/// How scale_lr() scales the rate: by the number of ranks (Goyal et al. 2017), by its square root (Krizhevsky 2014; for
+/// Adam and similar optimizers), or by a factor that the program passes.
 class LrScaling {
  public:
-  /// Times the number of ranks.
+  /// Multiplies the rate by the number of ranks.
   static LrScaling linear() { return LrScaling(Kind::kLinear, 1); }
-  /// Times the root of the number of ranks.
+  /// Multiplies the rate by the square root of the number of ranks.
   static LrScaling sqrt() { return LrScaling(Kind::kSqrt, 1); }
-  /// Times `factor`, whatever the number of ranks.
+  /// Multiplies the rate by `factor`, independent of the number of ranks.
   static LrScaling factor(double factor) { return LrScaling(Kind::kFactor, factor); }
 
-  /// What the rate is multiplied by for `world_size` ranks. Throws std::invalid_argument for fewer than one, and for a
-  /// factor that is not finite or below 0.
+  /// Returns the factor of the rate for `world_size` ranks. Throws std::invalid_argument for fewer than one rank, and
+  /// for a factor that is negative or not finite.
   double multiplier(int world_size) const;
 
  private:
@@ -27,7 +27,7 @@ class LrScaling {
 };
 
 /// Returns the learning rate for `world_size` batches per step, where `lr` is the rate for one rank's batch. Throws
-/// std::invalid_argument for a rate that is not finite or below 0, and as LrScaling::multiplier().
+/// std::invalid_argument for a rate that is negative or not finite, and as LrScaling::multiplier() does.
 double scale_lr(double lr, int world_size, const LrScaling& scaling = LrScaling::linear());
 
 }  // namespace ddp

@@ -29,16 +29,16 @@ namespace ddp {
 /// a new object, is not converted: convert it too. Converting again replaces the group. All forwards in training are
 /// collective from then on; under c10::InferenceMode they are not synchronised.
 ///
-/// A layer without running statistics and without weights has no tensor by which it can be recognised. If it is a
-/// direct child of a torch::nn::Sequential, it is replaced by a ddp::SyncBatchNorm; elsewhere it is an error. A
-/// converted layer still throws for an input with one value per channel on a rank, because LibTorch checks that first;
+/// A layer without running statistics and without weights has no tensor that identifies it. If it is a direct child of
+/// a torch::nn::Sequential, it is replaced by a ddp::SyncBatchNorm; otherwise it cannot be converted. A converted layer
+/// still throws for an input with one value per channel on a rank, because LibTorch checks that first;
 /// ddp::SyncBatchNorm accepts it.
 ///
-/// Throws std::invalid_argument naming the layer, and converts nothing, when a layer cannot be converted, and
-/// std::logic_error when the model is wrapped in DistributedDataParallel already.
+/// Throws std::invalid_argument, naming the layer, and converts nothing, if a layer cannot be converted. Throws
+/// std::logic_error if the model is already wrapped in DistributedDataParallel.
 size_t convert_sync_batchnorm(torch::nn::Module& model, const GroupHandle& group);
 
-/// Makes `model`'s batch norms plain ones again. Returns how many were converted. Not a collective.
+/// Turns the converted batch norms of `model` back into ordinary ones, and returns their number. Not a collective.
 size_t revert_sync_batchnorm(torch::nn::Module& model);
 
 /// The same for a module in a holder.

@@ -26,21 +26,21 @@ class SyncLayer;
 ///     ddp::join({&model->joinable(), &norms}, [&] { … });
 ///
 /// A rank that has run out of data then takes part in the layers' collectives without values, in the same sequence as
-/// in its last iteration. A separate thread does that. In backward these collectives run at the same time as the
+/// in its last iteration. A separate thread does this. In the backward, these collectives run concurrently with the
 /// reduction of gradients, so they need a separate group. Every rank needs at least one batch, and every iteration must
 /// use the model in the same way: each forward in training is followed by a backward. Every rank must construct this
-/// object, after the conversion; it must not outlive `group`. Throws std::invalid_argument when the model has no
-/// synchronised batch norm or they use `group` itself.
+/// object, after the conversion; it must not outlive `group`. Throws std::invalid_argument if the model has no
+/// synchronised batch norm or its batch norms use `group` itself.
 class SyncBatchNormJoinable final : public Joinable {
  public:
-  /// Collects the synchronised batch norms of `model`. `group`: the ranks that join.
+  /// Collects the synchronised batch norms of `model`. `group` contains the ranks that join.
   SyncBatchNormJoinable(torch::nn::Module& model, GroupHandle group);
   ~SyncBatchNormJoinable() override;
 
-  /// For join().
+  /// Called by join().
   std::unique_ptr<JoinHook> join_hook(const JoinOptions& options) override;
   c10::Device join_device() const override;
-  /// The group that the constructor was given.
+  /// Returns the group that was passed to the constructor.
   const GroupHandle& join_group() const override { return group_; }
 
  private:

@@ -20,7 +20,7 @@ namespace detail {
 class SyncLayer;
 }
 
-/// Options of SyncBatchNorm, those of torch::nn::BatchNorm2d and the ranks to share statistics with:
+/// Options of SyncBatchNorm: those of torch::nn::BatchNorm2d, and the group whose ranks share statistics.
 ///
 ///     ddp::SyncBatchNorm norm(ddp::SyncBatchNormOptions(64, group).momentum(0.01));
 struct SyncBatchNormOptions {
@@ -33,10 +33,10 @@ struct SyncBatchNormOptions {
   TORCH_ARG(int64_t, num_features);
   /// The ranks whose batches are normalised together. Changing it after construction has no effect.
   TORCH_ARG(GroupHandle, process_group);
-  /// Added to the variance for numerical stability. Changing it after construction is effective.
+  /// Added to the variance for numerical stability. A change after construction takes effect.
   TORCH_ARG(double, eps) = 1e-5;
-  /// Share of the new batch in the running statistics; std::nullopt for a cumulative average. Changing it after
-  /// construction is effective.
+  /// The weight of the new batch in the running statistics; std::nullopt for a cumulative average. A change after
+  /// construction takes effect.
   TORCH_ARG(std::optional<double>, momentum) = 0.1;
   /// Whether to learn a scale and a bias per channel. Changing it after construction has no effect.
   TORCH_ARG(bool, affine) = true;
@@ -52,21 +52,21 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
   /// The same with the defaults.
   SyncBatchNormImpl(int64_t num_features, const GroupHandle& process_group);
 
-  /// Normalises `input` of shape (N, C), (N, C, L), (N, C, H, W) or (N, C, D, H, W) and returns the same shape, dtype
-  /// and memory format. In training the statistics are those of all ranks' inputs together, weighted by their sizes, so
-  /// outputs, gradients and running statistics equal torch::nn::BatchNorm's on the concatenated batch; the gradients of
-  /// weight and bias stay local, for DistributedDataParallel to average. float, double, or bfloat16 and half with
-  /// statistics in 32 bits or more; CPU or CUDA.
+  /// Normalises `input` of shape (N, C), (N, C, L), (N, C, H, W) or (N, C, D, H, W), and returns a tensor of the same
+  /// shape, dtype and memory format. In training, the statistics are those of all ranks' inputs together, weighted by
+  /// their sizes. Outputs, gradients and running statistics therefore equal those of torch::nn::BatchNorm on the
+  /// concatenated batch. The gradients of weight and bias are not reduced; DistributedDataParallel averages them.
+  /// Inputs may be float, double, bfloat16 or half, on the CPU or on CUDA. Statistics have at least 32 bits.
   ///
-  /// In training every rank of the group must call it, with the same number of channels and in the same grad mode; N,
-  /// L, D, H, W may differ, or be 0. It communicates also under no_sync(). In eval mode, or in a group of one rank, it
-  /// behaves as torch::nn::BatchNorm and does not communicate.
+  /// In training, every rank of the group must call it, with the same number of channels and in the same grad mode. N,
+  /// L, D, H, W may differ, or be 0. It also communicates under no_sync(). In eval mode, or in a group of one rank, it
+  /// behaves like torch::nn::BatchNorm and does not communicate.
   ///
-  /// Throws std::invalid_argument when the input does not fit or there is one value per channel over all ranks,
-  /// std::runtime_error when ranks disagree or a peer fails. Differentiating its gradients again throws.
+  /// Throws std::invalid_argument if the input does not fit or there is only one value per channel over all ranks.
+  /// Throws std::runtime_error if ranks disagree or a peer fails. Differentiating its gradients again throws.
   torch::Tensor forward(const torch::Tensor& input);
 
-  /// The batch norm that convert_sync_batchnorm() replaced by this one; null for any other.
+  /// Returns the batch norm that convert_sync_batchnorm() replaced by this one, or null if there is none.
   const std::shared_ptr<torch::nn::Module>& replaced_module() const { return replaced_; }
   /// For the library: sets replaced_module().
   void set_replaced_module(std::shared_ptr<torch::nn::Module> replaced) { replaced_ = std::move(replaced); }
@@ -87,8 +87,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
   std::shared_ptr<torch::nn::Module> replaced_;
 };
 
-/// Batch normalisation over all ranks; a module holder as torch::nn::BatchNorm2d, with the same parameter and buffer
-/// names. See SyncBatchNormImpl::forward().
+/// Batch normalisation over all ranks, as a module holder like torch::nn::BatchNorm2d. Parameter and buffer names are
+/// the same. See SyncBatchNormImpl::forward().
 TORCH_MODULE(SyncBatchNorm);
 
 }  // namespace ddp

@@ -1,5 +1,5 @@
-// Batch norm's running statistics for weights that no training step has seen: an average of models, weights that were
-// changed by hand. Reference: torch.optim.swa_utils.update_bn.
+// Computes batch norm's running statistics for weights that no training step has used, such as an average of models.
+// Reference: torch.optim.swa_utils.update_bn.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +16,8 @@ namespace ddp {
 
 namespace detail {
 
-/// While it exists, the model is in training mode, its batch norms begin with new running statistics and compute the
-/// mean over batches instead of a moving average, and this thread records no gradients. The destructor restores modes
+/// During its lifetime, the model is in training mode, and this thread records no gradients. Its batch norms begin with
+/// new running statistics, and compute the mean over batches instead of a moving average. The destructor restores modes
 /// and momenta.
 class FreshStatistics {
  public:
@@ -34,15 +34,16 @@ class FreshStatistics {
  private:
   struct Layer {
     at::Tensor running_mean{}, running_var{}, num_batches_tracked{};
-    std::function<void()> restore{};  ///< its momentum
+    std::function<void()> restore{};  ///< restores the layer's momentum
   };
 
   at::NoGradGuard no_grad_{};
   std::vector<Layer> layers_{};
-  std::vector<std::function<void()>> modes_{};  ///< every module's, outer ones first
+  std::vector<std::function<void()>> modes_{};  ///< restore the mode of each module; outer modules come first
 };
 
-// The samples in an element of a loader: `batch.data` of a batch or of LibTorch's examples, or the element itself.
+// Returns the samples in an element of a loader: `batch.data` of a batch or of LibTorch's examples, or the element
+// itself.
 template <typename Batch>
 const at::Tensor& samples_of(const Batch& batch) {
   if constexpr (requires { batch.data; }) {
@@ -54,8 +55,8 @@ const at::Tensor& samples_of(const Batch& batch) {
 
 }  // namespace detail
 
-/// Computes new running statistics for every BatchNorm and SyncBatchNorm in `model`, as the plain mean over the
-/// batches of `loader`, by forwards in training mode. `model` is a holder of a module (a TORCH_MODULE, a shared_ptr, an
+/// Computes new running statistics for every BatchNorm and SyncBatchNorm in `model`, as the plain mean over the batches
+/// of `loader`. It runs the forward in training mode. `model` is a holder of a module (a TORCH_MODULE, a shared_ptr, an
 /// optim::AveragedModel), not its DistributedDataParallel. A batch is a ddp::Batch, a torch::data::Example<> or a
 /// tensor, and is moved to the group's device.
 ///

@@ -1,4 +1,4 @@
-// Gradient accumulation: which backward passes belong to one optimizer step. Standard library only.
+// Gradient accumulation: determines which backward passes belong to one optimizer step. Uses only the standard library.
 #pragma once
 
 #include <algorithm>
@@ -6,15 +6,15 @@
 
 namespace ddp {
 
-/// One backward pass, as a part of the optimizer step that it belongs to.
+/// The place of one backward pass in its optimizer step.
 struct UpdatePart {
-  bool is_first = true;  ///< gradients must be zeroed before it
-  bool is_last = true;   ///< the optimizer steps after it; other passes need no communication between ranks
-  int64_t passes = 1;    ///< number of passes of the step, by which its losses are divided
+  bool is_first = true;  ///< gradients must be zeroed before this pass
+  bool is_last = true;   ///< the optimizer steps after this pass; after other passes, ranks need not communicate
+  int64_t passes = 1;    ///< number of passes in the step, by which their losses are divided
 };
 
-/// Pass `pass` of `passes`, 0 … passes-1, when `accumulate` of them make an optimizer step; the last step has the
-/// remaining passes. `accumulate` is at least 1.
+/// Returns the place of pass `pass`, 0 … passes-1, if an optimizer step consists of `accumulate` passes. The last step
+/// consists of the remaining passes. `accumulate` must be at least 1.
 ///
 ///     const auto part = ddp::update_part(pass++, passes, accumulate);
 ///     if (part.is_first) optimizer.zero_grad();

@@ -1,5 +1,5 @@
-// Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11), which the program must provide: of ddprun
-// only this header and ddprun/base/option_checks.h include it.
+// Options of training programs for CLI11 (https://github.com/CLIUtils/CLI11). The program must provide CLI11; in
+// ddprun, only this header and ddprun/base/option_checks.h include it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,13 +19,13 @@
 
 namespace ddp {
 
-// Each add_options() adds options to `app` so that parsing sets `options`, which must outlive `app`. The values before
-// are the defaults. If such an option, or one that the program adds afterwards, is given twice, the last value is used,
-// as with argparse.
+// Each add_options() adds options to `app`. Parsing stores the values in `options`, which must outlive `app`. The
+// previous values are the defaults. If an option is given twice, the last value is used, as in argparse. This also
+// applies to options that the program adds afterwards.
 
-/// --backend; and --local_rank or --local-rank, which old launchers pass beside RANK and WORLD_SIZE. The variable
-/// LOCAL_RANK, which current launchers set, has precedence. Parsing throws std::invalid_argument for launcher variables
-/// that contradict each other.
+/// Adds --backend, and --local_rank or --local-rank, which old launchers pass in addition to RANK and WORLD_SIZE. The
+/// variable LOCAL_RANK, which current launchers set, has precedence. Parsing throws std::invalid_argument for launcher
+/// variables that contradict each other.
 inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--backend", options.backend, "shm, gloo, nccl, cpu:gloo,cuda:nccl")->group("Job");
@@ -44,7 +44,7 @@ inline void add_options(CLI::App& app, ProcessGroupOptions& options) {
       ->group("Job");
 }
 
-/// --batch-size, --workers.
+/// Adds --batch-size and --workers.
 inline void add_options(CLI::App& app, LoaderOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--batch-size", options.batch_size, "Samples per rank and backward pass")
@@ -57,7 +57,7 @@ inline void add_options(CLI::App& app, LoaderOptions& options) {
       ->group("Data");
 }
 
-/// --amp, --opt-level, for amp::initialize(); without --amp it is disabled.
+/// Adds --amp and --opt-level, for amp::initialize(). Without --amp, mixed precision is disabled.
 inline void add_options(CLI::App& app, amp::Options& options) {
   app.option_defaults()->take_last();
   options.enabled = false;
@@ -77,7 +77,7 @@ inline void add_options(CLI::App& app, amp::Options& options) {
       ->group("Precision");
 }
 
-/// --tensorboard, --metrics.
+/// Adds --tensorboard and --metrics.
 inline void add_options(CLI::App& app, RunRecorderOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--tensorboard", options.tensorboard, "Write TensorBoard events into DIR")
@@ -90,8 +90,8 @@ inline void add_options(CLI::App& app, RunRecorderOptions& options) {
       ->group("Output");
 }
 
-/// --epochs, --lr, --seed, --checkpoint-dir, --resume, and the options of its parts. A program that does not support an
-/// option should remove it with app.remove_option(), or add the parts one by one.
+/// Adds --epochs, --lr, --seed, --checkpoint-dir, --resume, and the options of the parts of TrainingOptions. A program
+/// that does not support an option should remove it with app.remove_option(), or add the parts one by one.
 inline void add_options(CLI::App& app, TrainingOptions& options) {
   app.option_defaults()->take_last();
   app.add_option("--epochs", options.epochs, "Epochs in total, including those before a resume")

@@ -19,13 +19,13 @@ namespace ddp {
 
 /// Settings of evaluate(), all optional.
 struct EvaluationOptions {
-  int64_t batch_size = 256;  ///< samples per rank at a time; results do not depend on it
+  int64_t batch_size = 256;  ///< samples per rank and batch; results do not depend on it
   int workers = 0;           ///< threads that make batches; 0: the calling thread
 };
 
 namespace detail {
 
-/// While it exists, the model is in evaluation mode and has rank 0's buffers, and this thread records no gradients.
+/// During its lifetime, the model is in evaluation mode and has rank 0's buffers, and this thread records no gradients.
 class EvaluationMode {
  public:
   EvaluationMode(AnyModuleRef model, const GroupHandle& group);
@@ -36,8 +36,8 @@ class EvaluationMode {
  private:
   progress::PhaseScope phase_{progress::Phase::kEvaluation};
   c10::NoGradGuard no_grad_{};
-  std::vector<std::pair<torch::nn::Module*, bool>> training_{};            // every module, outer ones first
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_of_this_rank_{};  // each with a copy of what it held
+  std::vector<std::pair<torch::nn::Module*, bool>> training_{};            // every module, outer modules first
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_of_this_rank_{};  // each buffer with a copy of its values
 };
 
 }  // namespace detail
@@ -63,7 +63,7 @@ class Evaluation {
   detail::EvaluationMode mode_;
 };
 
-/// This rank's batches of `dataset`, on the group's device, for a range-for that evaluates `model`:
+/// Returns this rank's batches of `dataset`, on the group's device, for a range-based for loop that evaluates `model`:
 ///
 ///     ddp::Accuracy accuracy;
 ///     for (const auto& batch : ddp::evaluate(net, test, group)) accuracy.update(net(batch.data), batch.target);
@@ -71,14 +71,15 @@ class Evaluation {
 ///
 /// Every sample is in exactly one rank's batches, whatever the number of ranks: the last batches may differ in size,
 /// and a rank may have none. Therefore metrics that are summed over ranks, such as those of metrics/, have the values
-/// of a single process. During the loop the model is in evaluation mode, no gradients are recorded, and all ranks have
-/// rank 0's buffers (running statistics differ from rank to rank), which are also those in a checkpoint. When the loop
-/// ends, also by an exception, all of this is restored.
+/// of a single process. During the loop, the model is in evaluation mode, no gradients are recorded, and all ranks have
+/// rank 0's buffers, which are also those in a checkpoint (running statistics differ between ranks). All of this is
+/// restored when the loop ends, even if an exception ends it.
 ///
-/// Every rank must call it. `model` is the model itself, not its DistributedDataParallel, and the body must also call
-/// the model itself: the wrapper's forward may communicate, and ranks have different numbers of batches. `dataset`
-/// returns ddp::Batch, has size() and must outlive the loop. If it replaces unreadable samples by others, those count
-/// twice. Throws std::invalid_argument for a batch size below 1 and negative workers, and what the broadcast throws.
+/// Every rank must call it. `model` is the model itself, not its DistributedDataParallel. The body must also call the
+/// model itself, because the wrapper's forward may communicate and ranks have different numbers of batches. `dataset`
+/// returns ddp::Batch, has size() and must outlive the loop. If the dataset replaces unreadable samples by others,
+/// those count twice. Throws std::invalid_argument for a batch size below 1 and for negative workers. Also throws what
+/// the broadcast throws.
 template <typename Dataset>
 [[nodiscard]] Evaluation<Dataset> evaluate(AnyModuleRef model, const Dataset& dataset, const GroupHandle& group,
                                            const EvaluationOptions& options = {}) {

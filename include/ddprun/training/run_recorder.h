@@ -26,12 +26,12 @@ namespace ddp {
 /// Settings of a RunRecorder, all optional.
 struct RunRecorderOptions {
   std::string tensorboard{};  ///< folder for TensorBoard; empty for none
-  std::string metrics{};      ///< file of a row per epoch, .csv or .jsonl; empty for none
+  std::string metrics{};      ///< file with one row per epoch, .csv or .jsonl; empty for none
   /// Number of batches that earlier parts of this run have trained on. The curves continue after these batches and
-  /// replace the points that an interrupted attempt wrote for later ones; rows are appended to the file. 0 begins new
-  /// curves and an empty file.
+  /// replace the later points of an interrupted attempt; rows are appended to the file. With 0, the curves and the file
+  /// start empty.
   int64_t steps_done = 0;
-  /// How often an epoch's loss is read from the device and averaged over the ranks, which makes the host wait.
+  /// How many times per epoch the loss is read from the device and averaged over the ranks, which makes the host wait.
   int64_t reports_per_epoch = 20;
 };
 
@@ -52,45 +52,49 @@ struct RunRecorderOptions {
 /// | metric "accuracy"  | accuracy/validation     | accuracy                         | validation accuracy … |
 /// | metric "loss"      | loss/validation         | validation_loss                  | validation loss …     |
 ///
-/// A point of loss/train is the mean of the batches since the point before; the other losses are the epoch's mean.
+/// A point of loss/train is the mean of the batches since the previous point; the other losses are the mean of the
+/// epoch.
 ///
 /// Not safe for concurrent calls. If a file cannot be written, rank 0 throws std::runtime_error, which names the file.
 class RunRecorder {
  public:
-  /// Opens the files; not a collective. `optimizer`, whose first group's learning rate is recorded, must outlive it.
+  /// Opens the files; not a collective. The learning rate of the first group of `optimizer`, which must outlive this
+  /// object, is recorded.
   RunRecorder(const GroupHandle& group, const torch::optim::Optimizer& optimizer,
               const RunRecorderOptions& options = {});
 
   /// Begins an epoch of `steps` batches and shows its progress bar, if there are any batches.
   void begin_epoch(int64_t epoch, int64_t steps);
 
-  /// After each batch: `loss`, a tensor of one element on any device, is the mean over `samples` samples. Every rank
-  /// must call it equally often, because some calls average over the ranks. Throws std::runtime_error on all ranks when
-  /// that mean is not finite, naming step, epoch and learning rate.
+  /// Must be called after each batch. `loss` is a tensor of one element on any device, the mean over `samples` samples.
+  /// Every rank must call it the same number of times, because some calls average over the ranks. Throws
+  /// std::runtime_error on all ranks if that average is not finite, naming step, epoch and learning rate.
   void step(const at::Tensor& loss, int64_t samples);
 
-  /// The mean loss over the epoch's samples of all ranks so far; NaN without any. Every rank must call it.
+  /// Returns the mean loss of the epoch so far, over the samples of all ranks; NaN if there are none. Every rank must
+  /// call it.
   double mean_loss();
 
   /// Ends an epoch after its evaluation: writes its results to the console and all files. Call it before the checkpoint
-  /// is saved. If the run is killed between the two, the resumed run writes the row again and it replaces the first
-  /// one; in the other order the row would be missing. Writes nothing when no rank had a batch, as after a resume at
-  /// the epoch's end. After a resume in mid-epoch the numbers are those of the rest of the epoch. Every rank must call
-  /// it.
+  /// is saved. If the run is killed between the two, the resumed run writes the row again, and it replaces the first
+  /// one. In the other order, the row would be missing. Writes nothing if no rank had a batch, for example after a
+  /// resume at the end of the epoch. After a resume in mid-epoch, the numbers are those of the rest of the epoch. Every
+  /// rank must call it.
   void end_epoch(const std::vector<EpochMetric>& metrics = {});
 
-  /// The run's row on TensorBoard's HParams page, with the last epoch's loss and metrics; writes nothing if no epoch
-  /// has ended. Call it at the end of a run.
+  /// Writes the run's row on TensorBoard's HParams page, with the loss and metrics of the last epoch. Writes nothing if
+  /// no epoch has ended. Call it at the end of a run.
   void write_hparams(const std::map<std::string, HyperParameter>& parameters);
 
-  /// For TensorBoard: the first 16 of `images`, (N, C, H, W) with values 0 to 1 and 1 to 4 channels, on any device.
+  /// Writes the first 16 of `images` to TensorBoard: (N, C, H, W) with values from 0 to 1 and 1 to 4 channels, on any
+  /// device.
   void images(const std::string& tag, const at::Tensor& images);
-  /// For TensorBoard: the distribution of each of the model's parameters, under its name.
+  /// Writes the distribution of each of the model's parameters to TensorBoard, with the parameter's name as the tag.
   void weights(AnyModuleRef model);
-  /// The writer, for other data; null without TensorBoard. On ranks other than 0 the writer does nothing.
+  /// Returns the writer, for other data; null without TensorBoard. On ranks other than 0, the writer does nothing.
   SummaryWriter* tensorboard() { return tensorboard_ ? &*tensorboard_ : nullptr; }
 
-  /// Batches trained on, those of earlier parts of the run included.
+  /// Returns the number of batches trained on, including those of earlier parts of the run.
   int64_t steps_done() const { return steps_done_; }
 
  private:
@@ -106,14 +110,14 @@ class RunRecorder {
   std::optional<MetricsFile> metrics_;
   std::optional<ProgressBar> bar_;
   Average average_{};
-  Average::Totals reported_{};    // of the epoch, up to the last point
-  std::optional<double> mean_{};  // of all that average_ has; none while it has more
+  Average::Totals reported_{};    // the epoch's totals up to the last point
+  std::optional<double> mean_{};  // the mean of all values in average_; empty if values were added since
   std::map<std::string, double> last_epoch_{};
   int64_t epoch_ = 0;
   int64_t steps_of_epoch_ = 0;
   int64_t step_of_epoch_ = 0;
   int64_t steps_done_ = 0;
-  bool has_begun_ = false;  // with an epoch
+  bool has_begun_ = false;  // whether an epoch has begun
 };
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// Begins a run, or resumes an earlier one; and describes the job in one line.
+// Begins a run or resumes an earlier one, and describes the job in one line.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,28 @@
 
 namespace ddp {
 
-/// The seed of a run, for manual_seed(), samplers and data sets: `options.seed`, or, if start_run() will resume from a
-/// checkpoint, the seed of that run, which is the value "seed" in the checkpoint. (If a checkpoint has no such value,
-/// or is a .pt file, `options.seed` is used.) Call it before the first use of the seed, on every rank. Save the result:
+/// Returns the seed of a run, for manual_seed(), samplers and datasets: `options.seed`, or, if start_run() will resume
+/// from a checkpoint, the value "seed" in that checkpoint. (If a checkpoint has no such value, or is a .pt file,
+/// `options.seed` is used.) Call it on every rank before the first use of the seed. Save the result:
 /// `state.values.set("seed", seed)`.
 uint64_t seed_of_run(const TrainingOptions& options, const GroupHandle& group);
 
 /// The result of start_run().
 struct RunStart {
   int64_t step = 0;                             ///< the next epoch or step, in the unit that the checkpoints count
-  std::optional<LoadedCheckpoint> loaded = {};  ///< empty when the run begins from the start
+  std::optional<LoadedCheckpoint> loaded = {};  ///< empty if the run begins from the start
 };
 
-/// Loads the checkpoint that `resume` names into `state`, claims the manager's directory for this run, and prints on
-/// the console what it did. `resume` is - nothing: the run begins from the start, and an earlier one's checkpoints are
-/// set aside (CheckpointManager::set_aside()) —
-///     unless the launcher has started the job again after a failure (--max_restarts), or Slurm after a requeue: then
-///     as if it were empty;
-///   - empty: the newest checkpoint of the directory; without any the run begins from the start;
-///   - otherwise a checkpoint's folder, or a .pt file.
-/// `unit` is what the manager's checkpoints count, for the console.
+/// Loads the checkpoint that `resume` specifies into `state`, claims the manager's directory for this run, and prints
+/// on the console what it did. `resume` is one of the following:
+///
+///   - std::nullopt: the run begins from the start, and the checkpoints of an earlier run are set aside
+///     (CheckpointManager::set_aside()). If the launcher has started the job again after a failure (--max_restarts), or
+///     Slurm has requeued it, this is the same as an empty text.
+///   - An empty text: the newest checkpoint of the directory. If there is none, the run begins from the start.
+///   - Any other text: the folder of a checkpoint, or a .pt file.
+///
+/// `unit` is the unit in which the manager's checkpoints count, and is printed on the console.
 ///
 ///     ddp::CheckpointManager checkpoints(options.checkpoint_dir, group);
 ///     const ddp::TrainingState state{.model = net, .optimizer = optimizer};

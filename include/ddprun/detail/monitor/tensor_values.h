@@ -1,5 +1,5 @@
-// What writers and bars read of a tensor, without knowing LibTorch: the programs that have tensors include it
-// themselves.
+// Reads the values of tensors for writers and progress bars. This header does not include LibTorch; a program that uses
+// tensors includes it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ddp {
 
-/// at::Tensor, on any device.
+/// Satisfied by at::Tensor, on any device.
 template <typename T>
 concept TensorLike = requires(const T& tensor) {
   {tensor.template item<double>()};
@@ -22,16 +22,16 @@ concept TensorLike = requires(const T& tensor) {
 
 namespace detail {
 
-/// Calls `use` with the values as a span of `Number`, converted where the tensor has another dtype. The host waits for
-/// the device.
+/// Calls `use` with the values as a span of `Number`. They are converted if the tensor has another dtype. The host
+/// waits for the device.
 template <typename Number, TensorLike Tensor, typename Use>
 void with_numbers_as(const Tensor& tensor, Use use) {
   const Tensor host = tensor.detach().to(tensor.options().template dtype<Number>()).cpu().contiguous();
   use(std::span<const Number>(host.template const_data_ptr<Number>(), static_cast<size_t>(host.numel())));
 }
 
-/// Calls `use` with the values as a span of float, int64_t or double, whichever holds the tensor's dtype exactly
-/// (complex values lose their imaginary part). The host waits for the device.
+/// Calls `use` with the values as a span of float, int64_t or double: the type that represents the tensor's dtype
+/// exactly (complex values lose their imaginary part). The host waits for the device.
 template <TensorLike Tensor, typename Use>
 void with_numbers(const Tensor& tensor, Use use) {
   using Type = decltype(tensor.scalar_type());
@@ -47,7 +47,8 @@ void with_numbers(const Tensor& tensor, Use use) {
   }
 }
 
-/// Calls `use` with a view of the images, (N, C, H, W), (C, H, W) or (H, W): of uint8 as they are, else as floats.
+/// Calls `use` with a view of the images, (N, C, H, W), (C, H, W) or (H, W). uint8 images are used unchanged; others
+/// are converted to float.
 template <TensorLike Tensor, typename Use>
 void with_images(const Tensor& images, Use use) {
   if (images.dim() < 2 || images.dim() > 4) {

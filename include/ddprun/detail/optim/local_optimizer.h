@@ -1,4 +1,4 @@
-// An optimizer whose state is in this process: it collects the tensors that one kernel call needs, keeps the state, and
+// An optimizer whose state is in this process. It collects the tensors for each kernel call, stores the state, and
 // counts steps on the parameters' device.
 #pragma once
 
@@ -17,18 +17,18 @@
 
 namespace ddp::optim {
 
-/// A tensor of a parameter's state: a float32 scalar, or a tensor of the parameter's dtype.
+/// Describes a tensor of a parameter's state: a float32 scalar, or a tensor of the parameter's dtype.
 struct StateField {
   const char* name;
-  bool is_step = false;    ///< the scalar that counts steps; the first field, if any
-  bool optional = false;   ///< absent for some options or parameters
-  bool is_scalar = false;  ///< another float32 scalar
-  /// The shape for a parameter's shape; null: the parameter's.
+  bool is_step = false;    ///< this is the scalar that counts steps; if there is one, it is the first field
+  bool optional = false;   ///< it does not exist for some options or parameters
+  bool is_scalar = false;  ///< this is another float32 scalar
+  /// Returns the shape of the field for a parameter's shape. Null: the field has the parameter's shape.
   std::vector<int64_t> (*shape)(at::IntArrayRef) = nullptr;
 
-  /// Whether it is a float32 scalar.
+  /// Whether the field is a float32 scalar.
   bool is_number() const { return is_step || is_scalar; }
-  /// The shape that it has for a parameter.
+  /// Returns the shape of the field for a parameter.
   std::vector<int64_t> shape_for(const at::Tensor& parameter) const {
     return is_number() ? std::vector<int64_t>{} : shape ? shape(parameter.sizes()) : parameter.sizes().vec();
   }
@@ -36,29 +36,30 @@ struct StateField {
 
 inline constexpr size_t kMostStateFields = 4;
 
-/// A parameter's state in the order of the optimizer's fields; what is absent is undefined.
+/// A parameter's state in the order of the optimizer's fields. Fields that do not exist are undefined.
 struct LocalState : torch::optim::OptimizerCloneableParamState<LocalState> {
   std::array<at::Tensor, kMostStateFields> tensors{};
 };
 
-/// The tensors of one kernel call: one device, one dtype.
+/// The tensors of one kernel call, which have one device and one dtype.
 struct FusedBatch {
   c10::Device device;
   c10::ScalarType dtype;
-  bool first_step;  ///< only where prepare_state() tells
+  bool first_step;  ///< meaningful only if prepare_state() determines it
   std::vector<at::Tensor> parameters{};
   std::vector<at::Tensor> gradients{};
-  /// By field; empty where absent. For Kernels::kOwn as long as `parameters`, undefined where absent.
+  /// One list per field; empty if the field does not exist. With Kernels::kOwn, each list has the size of `parameters`,
+  /// and its elements are undefined if the field does not exist.
   std::array<std::vector<at::Tensor>, kMostStateFields> state{};
-  c10::ScalarType first_dtype = dtype;  ///< of the group's first parameter with a gradient
-  at::Tensor shared{};                  ///< what prepare_step() returned
-  /// Values to which the step returns if found_inf, on a device, says so: (tensor, copy).
+  c10::ScalarType first_dtype = dtype;  ///< dtype of the group's first parameter with a gradient
+  at::Tensor shared{};                  ///< the result of prepare_step()
+  /// The values to restore if found_inf is set on a device: (tensor, copy).
   std::vector<std::pair<at::Tensor, at::Tensor>> before{};
-  /// Copies that stand in for tensors whose memory layout the kernels cannot take: (original, copy).
+  /// Copies that replace tensors with a memory layout that the kernels do not support: (original, copy).
   std::vector<std::pair<at::Tensor, at::Tensor>> copies{};
 };
 
-/// As the kernels take an optional tensor.
+/// Converts a tensor to the optional tensor that the kernels expect.
 inline std::optional<at::Tensor> as_optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
@@ -72,8 +73,8 @@ class LocalOptimizer : public FusedOptimizer {
   at::Tensor empty_state(const at::Tensor& parameter, const std::string& name) const override;
 
  protected:
-  /// Whose kernels take the step: LibTorch's fused ones, which want one memory layout and divide the gradients by a
-  /// scaler's scale, or the optimizer's own, which take any layout and unscaled gradients.
+  /// The kernels that take the step. LibTorch's fused kernels require one memory layout, and divide the gradients by a
+  /// scaler's scale. The optimizer's own kernels accept any layout, and require unscaled gradients.
   enum class Kernels { kFused, kOwn };
 
   LocalOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -82,19 +83,20 @@ class LocalOptimizer : public FusedOptimizer {
 
   void apply_step(const GradientScaling& scaling) override;
 
-  /// Throws std::invalid_argument when the step would be refused: for options out of range, gradients that the kernels
-  /// cannot take, or a state that no longer fits its parameter. Changes nothing.
+  /// Throws std::invalid_argument if the step would be refused: for options out of range, for gradients that the
+  /// kernels do not support, and for a state that no longer fits its parameter. Changes nothing.
   void check_step();
 
-  /// Makes the group's options this optimizer's own type, if they are LibTorch's, and checks their values.
+  /// Converts the group's options from LibTorch's type to this optimizer's type if necessary, and checks their values.
   virtual void check_group(torch::optim::OptimizerParamGroup& group) const = 0;
-  /// Throws std::invalid_argument for options that ask for a capturable step where parameters with gradients are on the
-  /// CPU, as Python does.
+  /// Throws std::invalid_argument, as Python does, if the options request a capturable step and parameters with
+  /// gradients are on the CPU.
   virtual void check_capturable(const torch::optim::OptimizerParamGroup& group) const;
-  /// Creates what `state` lacks; returns whether this is the parameter's first step, where the kernel needs to know.
+  /// Creates the missing parts of `state`. If the kernel needs it, returns whether this is the parameter's first step.
   virtual bool prepare_state(const at::Tensor& parameter, const torch::optim::OptimizerOptions& options,
                              LocalState& state) const = 0;
-  /// With Kernels::kOwn: before the first batch of a step, with unscaled gradients; what the batches share.
+  /// With Kernels::kOwn: called before the first batch of a step, with unscaled gradients. Returns the tensor that the
+  /// batches share.
   virtual at::Tensor prepare_step() const;
   /// With Kernels::kOwn, `scaling` is empty.
   virtual void run_kernel(const torch::optim::OptimizerOptions& options, FusedBatch& batch,

@@ -1,5 +1,5 @@
-// What ddprun's own optimizers share: options that list themselves under Python's names, and a class of optimizer for
-// each.
+// The common parts of ddprun's own optimizers: options that can be listed with Python's names, and the class template
+// of the optimizers.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -19,15 +19,15 @@
 
 namespace ddp::optim {
 
-/// Where an option's value is stored.
+/// A pointer to the value of an option.
 using OptionValue =
     std::variant<double*, bool*, int64_t*, std::tuple<double, double>*, std::tuple<double, double, double>*,
                  std::tuple<std::optional<double>, double>*, std::optional<std::string>*>;
 
-/// "lr" and "eps" of the members "lr_, eps_".
+/// Returns "lr" and "eps" for the members "lr_, eps_".
 std::vector<std::string> option_names(std::string_view members);
 
-/// Each name with where its value is stored.
+/// Pairs each name with a pointer to its value.
 template <typename... Values>
 std::vector<std::pair<const char*, OptionValue>> listed_options(const std::vector<std::string>& names,
                                                                 const std::tuple<Values&...>& values) {
@@ -39,19 +39,19 @@ std::vector<std::pair<const char*, OptionValue>> listed_options(const std::vecto
       values);
 }
 
-/// Options that list themselves, so that archives, checkpoints, schedules and LARC need not know each class.
+/// Options that can be listed, so that archives, checkpoints, schedules and LARC do not depend on each class.
 class ListedOptions {
  public:
   virtual ~ListedOptions() = default;
-  /// Python's name of the optimizer.
+  /// Returns Python's name of the optimizer.
   virtual const char* optimizer_name() const = 0;
-  /// All options under Python's names.
+  /// Returns all options with Python's names.
   virtual std::vector<std::pair<const char*, OptionValue>> list() = 0;
-  /// Throws std::invalid_argument with Python's text, after the rank, for a value that Python's constructor refuses or
-  /// that is not finite. With `may_ascend` the learning rate may be negative.
+  /// Throws std::invalid_argument, with the rank and Python's text, for a value that Python's constructor refuses or
+  /// that is not finite. With `may_ascend`, the learning rate may be negative.
   virtual void check(bool may_ascend) const = 0;
 
-  /// The option `name` if it is a T, else null.
+  /// Returns the option `name` if it has the type T, otherwise null.
   template <typename T>
   T* find(std::string_view name) {
     for (const auto& [key, value] : list()) {
@@ -68,14 +68,14 @@ class ListedOptions {
 
 /// Writes the options and the optimizer's name into an archive.
 void write_options(torch::serialize::OutputArchive& archive, ListedOptions& options);
-/// Reads what write_options() or LibTorch's optimizer of the same name has written. Throws std::invalid_argument for
-/// another optimizer's.
+/// Reads an archive of write_options() or of LibTorch's optimizer of the same name. Throws std::invalid_argument for
+/// the archive of another optimizer.
 void read_options(torch::serialize::InputArchive& archive, ListedOptions& options);
 
-/// The checks that most optimizers have: betas in [0, 1), and no number but `t0` negative.
+/// The checks that most optimizers need: betas are in [0, 1), and no number except `t0` is negative.
 void check_usual(ListedOptions& options, bool may_ascend);
 
-/// Base of the options `Self`, which has `lr()` and implements ListedOptions.
+/// The base class of the options `Self`, which has `lr()` and implements ListedOptions.
 template <typename Self>
 class OwnOptions : public torch::optim::OptimizerCloneableOptions<Self>, public ListedOptions, public RateTensor {
  public:
@@ -88,8 +88,8 @@ class OwnOptions : public torch::optim::OptimizerCloneableOptions<Self>, public 
   double get_lr() const override { return rate(); }
   void set_lr(const double lr) override { set_rate(lr); }
   using RateTensor::lr_tensor;
-  /// Makes the learning rate a tensor of one element, which is shared, or with an undefined one a number again. Throws
-  /// std::invalid_argument for any other tensor.
+  /// Makes the learning rate a tensor of one element, which is shared with the caller; an undefined tensor makes it a
+  /// number again. Throws std::invalid_argument for any other tensor.
   Self& lr_tensor(const at::Tensor& rate) {
     set_tensor(rate);
     return static_cast<Self&>(*this);
@@ -106,18 +106,18 @@ class OwnOptions : public torch::optim::OptimizerCloneableOptions<Self>, public 
   const Self& self() const { return static_cast<const Self&>(*this); }
 };
 
-/// An optimizer with the options `Options`, on ddprun's own kernels on the CPU and LibTorch's operators on other
+/// An optimizer with the options `Options`. It uses ddprun's own kernels on the CPU and LibTorch's operators on other
 /// devices.
 template <typename Options>
 class OwnOptimizer : public LocalOptimizer {
  public:
-  /// Borrows leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument for
-  /// no parameters or values out of range.
+  /// Refers to leaf tensors on the CPU or CUDA; groups without options get `defaults`. Throws std::invalid_argument if
+  /// there are no parameters or if values are out of range.
   explicit OwnOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups, Options defaults = {});
   /// The same with one group.
   explicit OwnOptimizer(std::vector<at::Tensor> parameters, Options defaults = {});
 
-  /// Python's name of the class.
+  /// Returns Python's name of the class.
   std::string type_name() const override;
   std::string dependence(const torch::optim::OptimizerParamGroup& group) const override;
 

@@ -1,4 +1,4 @@
-// What checkpoint() and keep() need of their templates.
+// The parts of checkpoint() and keep() that their templates need.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,35 +29,35 @@ namespace ddp {
 /// What checkpoint() compares between the two runs of a region.
 enum class DeterminismCheck : std::uint8_t {
   kDefault,  ///< shape, dtype and device of each saved tensor, and that no input or parameter was changed in between
-  kNone,     ///< nothing but the number of saved tensors
+  kNone,     ///< only the number of saved tensors
 };
 
 /// Settings of checkpoint(), all optional. Reference: torch.utils.checkpoint.checkpoint.
 struct RecomputeOptions {
-  /// Whether the second run draws the random numbers of the first, on the CPU and on each device among the inputs.
+  /// Whether the second run draws the same random numbers as the first, on the CPU and on the devices of the inputs.
   bool preserve_rng_state = true;
   /// Whether the second run ends, by an exception, when it has saved the last tensor that is needed.
   bool early_stop = true;
   /// What is compared between the two runs.
   DeterminismCheck determinism_check = DeterminismCheck::kDefault;
-  /// Whether an error names the first operator in which the two runs differ. Costs a callback per operator.
+  /// Whether an error names the first operator in which the two runs differ. This needs a callback per operator.
   bool debug = false;
-  /// Modules whose buffers (BatchNorm's running statistics) the second run leaves unchanged. Python's are updated
+  /// Modules whose buffers (BatchNorm's running statistics) the second run does not change. In Python, they are updated
   /// twice.
   std::vector<std::shared_ptr<torch::nn::Module>> update_buffers_once = {};
-  /// Operators whose results the region keeps, so that the second run does not call them again: those that cost much to
-  /// compute and little to keep, such as {"aten::addmm", "aten::convolution"}; with its overload, "aten::add.Tensor",
-  /// where it has one. They must be operators that autograd sees: not those that are made of others (aten::linear), nor
-  /// those that change or return the memory of an argument. From then on each call of them, anywhere in the
-  /// process, takes some 0.5 microseconds longer. Reference:
-  /// torch.utils.checkpoint.create_selective_checkpoint_contexts with a list.
+  /// Operators whose results the region stores, so that the second run does not compute them again. Choose operators
+  /// that are expensive to compute and have small results, such as {"aten::addmm", "aten::convolution"}. If an operator
+  /// has an overload name, include it: "aten::add.Tensor". Autograd must see the operators directly, so operators that
+  /// consist of others (aten::linear) are not supported. Operators that change or return the memory of an argument are
+  /// not supported either. Afterwards, each call of these operators, anywhere in the process, takes about 0.5
+  /// microseconds longer. Reference: torch.utils.checkpoint.create_selective_checkpoint_contexts with a list.
   std::vector<std::string> must_save = {};
 };
 
-/// The two runs of a region differ, or it cannot run again: thrown by the backward.
+/// Thrown by the backward if the two runs of a region differ, or if the region cannot run again.
 class RecomputeError : public std::runtime_error {
  public:
-  /// An error with this text.
+  /// Makes an error with this text.
   explicit RecomputeError(const std::string& what) : std::runtime_error(what) {}
 };
 
@@ -68,8 +68,8 @@ class SavedTensorMode;
 
 namespace detail {
 
-/// Calls a callable, or forward() of a module. A holder's own operator() returns nothing where forward() is a template,
-/// as Sequential's.
+/// Calls a callable, or forward() of a module. It does not use a holder's operator(), which returns nothing if
+/// forward() is a template, as in Sequential.
 template <typename Function, typename... Args>
 decltype(auto) call_region(Function& function, Args&... args) {
   if constexpr (requires { function->forward(args...); }) {
@@ -81,8 +81,8 @@ decltype(auto) call_region(Function& function, Args&... args) {
   }
 }
 
-/// What a region keeps of an argument: the value, and of a view its elements, since a view does not last until the
-/// backward.
+/// Returns what a region stores for an argument: its value or, for a view, a copy of its elements, because the view may
+/// no longer be valid in the backward.
 template <typename T>
 std::decay_t<T> kept_argument(T&& value) {
   return std::forward<T>(value);
@@ -98,12 +98,13 @@ std::vector<std::remove_cv_t<T>> kept_argument(std::span<T, kSize> view) {
 template <typename T>
 using KeptArgument = decltype(kept_argument(std::declval<T>()));
 
-/// A range whose items are its own: not one that hands out proxies, such as c10::List, whose copies share their items.
+/// Satisfied by a range that owns its items. This excludes ranges that return proxies, such as c10::List, because
+/// copies of these share their items.
 template <typename T>
 concept RangeOfItems = std::ranges::forward_range<T&> && std::is_lvalue_reference_v<std::ranges::range_reference_t<T&>>;
 
-/// Calls `found` for each tensor that `value` owns: not for those that pointers and views refer to, which belong to the
-/// program.
+/// Calls `found` for each tensor that `value` owns. Tensors that pointers and views refer to belong to the program and
+/// are excluded.
 template <typename T, typename Found>
 void for_each_own_tensor(T& value, const Found& found) {
   using Plain = std::remove_cv_t<T>;
@@ -129,7 +130,7 @@ void for_each_own_tensor(T& value, const Found& found) {
   }
 }
 
-/// Whether for_each_own_tensor() finds every tensor of a T. A type that is copied byte by byte has none.
+/// Whether for_each_own_tensor() finds every tensor of a T. A trivially copyable type contains no tensors.
 template <typename T>
 constexpr bool owns_its_tensors() {
   if constexpr (std::is_base_of_v<at::Tensor, T> || HasVisitTensors<T> || WithoutTensors<T>) {
@@ -168,19 +169,19 @@ std::vector<at::Tensor> take_tensors(T& value) {
   return tensors;
 }
 
-/// Puts them back.
+/// Moves the tensors back.
 template <typename T>
 void put_tensors(T& value, std::vector<at::Tensor> tensors) {
   size_t next = 0;
   for_each_own_tensor(value, [&](auto& tensor) { static_cast<at::Tensor&>(tensor) = std::move(tensors.at(next++)); });
 }
 
-/// One run of a region's function in a forward, which makes what its backward needs.
+/// The first run of a region's function. It stores what the second run and the backward need.
 class Region {
  public:
   using Recompute = std::function<void(std::vector<at::Tensor> inputs)>;
 
-  /// `recompute` runs the function again on `inputs`, detached.
+  /// `recompute` runs the function again on `inputs`, which are then detached.
   Region(const RecomputeOptions& options, std::vector<at::Tensor> inputs, Recompute recompute);
   ~Region();
   Region(const Region&) = delete;
@@ -194,36 +195,36 @@ class Region {
   std::shared_ptr<recompute::Frame> frame_;
 };
 
-/// One call of keep(), in a region's first run, in its second, or outside a region.
+/// One call of keep(), in the first or second run of a region, or outside a region.
 class KeptResults {
  public:
-  /// Looks where the calling thread is.
+  /// Determines which of these applies to the calling thread.
   KeptResults();
   ~KeptResults();
   KeptResults(const KeptResults&) = delete;
   KeptResults& operator=(const KeptResults&) = delete;
 
-  /// Whether this is the second run: the results are here.
+  /// Whether this is the second run, in which the results are already known.
   bool are_known() const { return is_second_run_; }
-  /// Whether this is the first run: the results are to be stored.
+  /// Whether this is the first run, in which the results must be stored.
   bool are_wanted() const { return is_first_run_; }
-  /// The result without its tensors.
+  /// Returns the result without its tensors.
   const std::any& structure() const;
-  /// The two runs gave results of different types: throws RecomputeError.
+  /// Throws RecomputeError, because the two runs gave results of different types.
   [[noreturn]] void refuse_other_type() const;
-  /// The result's tensors, without the graph that made them of `inputs`.
+  /// Returns the tensors of the result, without the graph from `inputs` to them.
   std::vector<at::Tensor> tensors(const std::vector<at::Tensor>& inputs) const;
-  /// Runs the function with tensors saved as outside a region.
+  /// Runs the function, and saves tensors as outside a region.
   template <typename Function>
   auto run(const Function& function) {
     const PlainScope scope;
     return function();
   }
-  /// Keeps the results of the first run.
+  /// Stores the results of the first run.
   void store(std::vector<at::Tensor> tensors, std::any structure);
 
  private:
-  /// While it lives, tensors are saved as outside a region.
+  /// During its lifetime, tensors are saved as outside a region.
   class PlainScope {
    public:
     PlainScope();

@@ -1,5 +1,5 @@
-// Which samples of a stream a rank gets, in which order, and how an order that was left is continued: arithmetic on
-// parts (such as files) and numbers in them. No LibTorch.
+// Determines which samples of a stream a rank gets and in which order, and how an interrupted order continues. It
+// computes with parts (such as files) and the numbers of samples in them. Does not use LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct StreamStage;
 
 namespace detail {
 
-/// A sample of a stream: a part and the sample's number in it.
+/// The position of a sample in a stream: a part, and the sample's number in it.
 struct StreamPlace {
   int64_t part = 0;
   int64_t number = 0;
@@ -33,21 +33,21 @@ struct StreamPlace {
 
 inline constexpr int64_t kPartEnd = std::numeric_limits<int64_t>::max();
 
-/// Samples of one part that follow each other.
+/// Consecutive samples of one part.
 struct StreamPiece {
   int64_t part = 0;
   int64_t begin = 0;
-  int64_t end = kPartEnd;  ///< kPartEnd: whatever follows in the part
+  int64_t end = kPartEnd;  ///< kPartEnd: until the end of the part
 };
 
-/// What a rank reads: of all samples of the pieces, one piece after the other, every step-th, beginning with `first`.
+/// The samples that a rank reads: every step-th sample of the concatenated pieces, beginning with `first`.
 struct StreamShare {
   std::vector<StreamPiece> pieces{};
   int64_t step = 1;
   int64_t first = 0;
 };
 
-/// What is left of an epoch: single samples that were in the buffers of ranks, and what no rank has read.
+/// The rest of an epoch: single samples that were in the buffers of ranks, and pieces that no rank has read.
 struct StreamRest {
   std::vector<StreamPiece> singles{};
   std::vector<StreamPiece> unread{};
@@ -59,13 +59,14 @@ struct StreamEntry {
   Payload payload{};
 };
 
-/// Walks over a share. A Reader has `std::optional<Payload> read(part, number)`, nothing where the part has no such
-/// sample, and `int64_t skip(part, number, count)`, how many of the `count` samples from `number` on there are.
+/// Iterates over a share. A Reader must have two functions. `std::optional<Payload> read(part, number)` returns nothing
+/// if the part has no such sample. `int64_t skip(part, number, count)` returns how many of the `count` samples from
+/// `number` on exist.
 class StreamSequence {
  public:
   explicit StreamSequence(StreamShare share) : share_(std::move(share)), skip_(share_.first) { enter(0); }
 
-  /// The next sample, or nothing at the end.
+  /// Returns the next sample, or nothing at the end.
   template <typename Reader>
   auto next(Reader& reader) -> std::optional<StreamEntry<typename Reader::Payload>> {
     while (skip_to_next(reader)) {
@@ -83,7 +84,7 @@ class StreamSequence {
     return std::nullopt;
   }
 
-  /// Goes over `count` samples of the pieces, whatever the step.
+  /// Skips `count` samples of the pieces, independent of the step.
   template <typename Reader>
   void skip(int64_t count, Reader& reader) {
     skip_ = count;
@@ -91,9 +92,9 @@ class StreamSequence {
     }
   }
 
-  /// Samples that next() has given.
+  /// Returns the number of samples that next() has returned.
   int64_t taken() const { return taken_; }
-  /// The pieces that are left, as if the step were 1.
+  /// Returns the remaining pieces, as if the step were 1.
   std::vector<StreamPiece> rest() const {
     std::vector<StreamPiece> pieces;
     for (size_t i = piece_; i < share_.pieces.size(); ++i) {
@@ -109,7 +110,7 @@ class StreamSequence {
     if (piece < share_.pieces.size()) number_ = share_.pieces[piece].begin;
   }
 
-  /// Whether there may be a sample at the place that it has reached.
+  /// Whether there may be a sample at the current position.
   template <typename Reader>
   bool skip_to_next(Reader& reader) {
     while (piece_ < share_.pieces.size()) {
@@ -131,7 +132,7 @@ class StreamSequence {
   int64_t taken_ = 0;
 };
 
-/// Numbers that depend on the seed alone, on every machine (splitmix64: Steele, Lea and Flood, "Fast splittable
+/// Random numbers that depend only on the seed, on every machine (splitmix64: Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014).
 class StreamRandom {
  public:
@@ -147,14 +148,14 @@ class StreamRandom {
   uint64_t state_;
 };
 
-/// Returns the samples of a sequence in random order: it holds `size` samples, returns a random one of them, and
-/// replaces that by the next one.
+/// Returns the samples of a sequence in random order. It holds `size` samples, returns a random one, and replaces it by
+/// the next sample of the sequence.
 template <typename Payload>
 class StreamBuffer {
  public:
   StreamBuffer(StreamSequence sequence, int64_t size, uint64_t seed)
       : sequence_(std::move(sequence)), size_(std::max<int64_t>(size, 1)), random_(seed) {}
-  /// Continues at the position of another buffer, with other payloads for the same samples.
+  /// Continues at the position of another buffer, with different payloads for the same samples.
   template <typename Other>
   StreamBuffer(const StreamBuffer<Other>& other, std::vector<StreamEntry<Payload>> entries)
       : sequence_(other.sequence()), size_(other.size()), random_(other.random()), entries_(std::move(entries)) {}
@@ -192,17 +193,17 @@ class StreamBuffer {
   bool has_ended_ = false;
 };
 
-/// What a rank does in a stage of an epoch.
+/// Describes a rank's samples in a stage of an epoch.
 struct StreamRankPlan {
   StreamShare share{};
-  StreamShare substitute{};  ///< what a rank without samples of its own repeats
+  StreamShare substitute{};  ///< the samples that a rank without its own samples repeats
   int64_t buffer = 0;
-  uint64_t seed = 0;        ///< of the buffer
-  int64_t most = kPartEnd;  ///< number of samples, if all ranks get the same number
+  uint64_t seed = 0;        ///< seed of the buffer
+  int64_t most = kPartEnd;  ///< number of samples, if all ranks must get the same number
   bool repeats = false;     ///< starts again until it has returned `most` samples
 };
 
-/// A rank's samples of a stage.
+/// Iterates over a rank's samples of a stage.
 template <typename Payload>
 class StreamOrder {
  public:
@@ -240,7 +241,7 @@ class StreamOrder {
   const StreamBuffer<Payload>& buffer() const { return buffer_; }
   int64_t given() const { return given_; }
   int64_t given_in_pass() const { return given_in_pass_; }
-  int64_t pass() const { return pass_; }  ///< more than 0: samples are repeated
+  int64_t pass() const { return pass_; }  ///< if this is above 0, samples are repeated
 
  private:
   template <typename Other, typename Reader>
@@ -273,10 +274,10 @@ void StreamOrder<Payload>::refuse_missing(const StreamPlace& place) {
   refuse_missing_sample(place);
 }
 
-/// How many samples a part has.
+/// A function that returns the number of samples of a part.
 using StreamPartSize = std::function<int64_t(int64_t part)>;
 
-/// Samples without content, for walking over an order where the parts' sizes are known.
+/// A Reader without content, for iterating over an order if the sizes of the parts are known.
 class StreamSizes {
  public:
   struct Payload {};
@@ -292,12 +293,12 @@ class StreamSizes {
   const StreamPartSize& size_;
 };
 
-/// What an epoch's order depends on.
+/// The values that determine the order of an epoch.
 struct StreamEpoch {
   int64_t parts = 0;
   uint64_t seed = 0;
   int64_t epoch = 0;
-  bool shuffle = true;  ///< the order of the parts
+  bool shuffle = true;  ///< whether the order of the parts is random
   int64_t buffer = 0;
   StreamSharding sharding{};
   Tail tail = Tail::kUneven;
@@ -305,11 +306,12 @@ struct StreamEpoch {
   int rank = 0;
 };
 
-/// This rank's samples after those that the earlier stages have used: `stages` are all stages but the one that begins
-/// or resumes. Asks for sizes only where it needs them: with earlier stages, and unless the tail is uneven.
+/// Returns this rank's plan for the samples that remain after the earlier stages. `stages` are all stages except the
+/// one that begins or resumes. Sizes are requested only if they are needed: if there are earlier stages, or if the tail
+/// is not uneven.
 StreamRankPlan plan_stream(const StreamEpoch& epoch, std::span<const StreamStage> stages, const StreamPartSize& size);
 
-/// How many samples this rank gets by that plan, from its beginning.
+/// Returns the number of samples in this rank's plan, counted from its beginning.
 int64_t planned_samples(const StreamRankPlan& plan, const StreamPartSize& size);
 
 }  // namespace detail

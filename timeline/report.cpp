@@ -103,7 +103,7 @@ std::string shares(const Trace& trace, const Analysis& analysis, std::size_t col
   if (has_rest) rows[0].emplace_back("own ranges");
   for (const auto& [rank, share] : analysis.ranks) {
     Row row{std::to_string(rank)};
-    if (share.times[static_cast<std::size_t>(Activity::kOther)] == share.total) {  // the rank has no activity
+    if (share.times[static_cast<std::size_t>(Activity::kOther)] == share.total) {  // no step of it was recorded
       row.resize(rows[0].size(), "-");
       rows.push_back(std::move(row));
       continue;

@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kTimelineGreeting = 0x656e694c72706464;  // "ddpr
 inline constexpr const char* kTimelineVariable = "DDPRUN_TIMELINE_FD";
 
 inline constexpr std::size_t kLanes = 64;
-inline constexpr std::size_t kLaneWords = std::size_t{1} << 15;  // 256 KiB; untouched pages use no memory
+inline constexpr std::size_t kLaneWords = std::size_t{1} << 15;  // 256 KiB, of which only what is used occupies memory
 
 using RingWord = std::atomic<std::uint64_t>;
 static_assert(RingWord::is_always_lock_free && sizeof(RingWord) == 8);

@@ -119,7 +119,7 @@ struct Page {
   NamedTimes named_totals;  // named times for the same step; protected by the sequence number of step_totals
 };
 
-// Packs the kind, name and begin of a phase into one word, so that they change together: 8 bits of kind, 8 bits of name
+// Packs the kind, name and start of a phase into one word, so that they change together: 8 bits of kind, 8 bits of name
 // (0: none, otherwise index + 1), 48 bits of microseconds.
 constexpr std::uint64_t phase_word(unsigned kind, unsigned name, std::uint64_t since) {
   return std::uint64_t{kind} << 56 | std::uint64_t{name & 0xff} << 48 | (since & 0xffff'ffff'ffff);

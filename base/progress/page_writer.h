@@ -31,7 +31,7 @@ class PageWriter {
   // Adds time in which the rank waited for other ranks, to the current phase.
   void add_wait(std::uint64_t microseconds) noexcept;
   // For collectives that overlap with computation. settle_background() is called after the rank has waited for all of
-  // them, and counts the time from the last begin to the last end as waiting time.
+  // them, and counts the time from the last start to the last end as waiting time.
   void begin_background(std::uint64_t now) noexcept { background_begin_.store(now, std::memory_order_relaxed); }
   void end_background(std::uint64_t now) noexcept { background_end_.store(now, std::memory_order_relaxed); }
   void settle_background() noexcept;
@@ -42,7 +42,7 @@ class PageWriter {
   // Returns the index for finish_collective(). `signature` describes the call, which must be the same on all ranks.
   std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
                                  std::uint64_t now = page_clock(), CollectiveFlags kind = {}) noexcept;
-  // These two have no effect if about a thousand other collectives have begun since. `time` is the begin of the
+  // These two have no effect if about a thousand other collectives have begun since. `time` is the start of the
   // collective.
   void reopen_collective(std::uint64_t index, std::uint64_t time) noexcept;
   void finish_collective(std::uint64_t index, std::uint64_t now = page_clock()) noexcept;

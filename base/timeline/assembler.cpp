@@ -150,7 +150,7 @@ void Assembler::resolve(const Ending& ending) {
   emit(std::move(event), end);
 }
 
-// An end may be read before its begin if the lane of the begin was read earlier in the same pass. The begin has been
+// An end may be read before its start if the lane of the start was read earlier in the same pass. The start has been
 // read after one more pass.
 void Assembler::settle() {
   std::stable_sort(endings_.begin(), endings_.end(),

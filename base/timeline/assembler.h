@@ -1,4 +1,4 @@
-// Converts the records of a rank's threads to events: matches begins with ends, puts overlapping events into separate
+// Converts the records of a rank's threads to events: matches starts with ends, puts overlapping events into separate
 // lanes, and determines where steps end. Pure; memory use is bounded for any input.
 #pragma once
 
@@ -100,7 +100,7 @@ class Assembler {
     bool is_cut = false;
   };
   std::optional<EndedStep> ended_step_ = std::nullopt;  // it lasts until the first phase of the next step
-  std::deque<std::uint64_t> phase_begins_{};            // recent begins of data and forward phases
+  std::deque<std::uint64_t> phase_begins_{};            // recent starts of data and forward phases
   std::uint64_t damaged_ = 0;
 };
 

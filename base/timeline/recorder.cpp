@@ -191,7 +191,7 @@ void Recorder::step(std::uint64_t ended, bool is_reported) noexcept {
   const std::uint64_t start = ring_.starts.load(kRelaxed);
   const bool was_whole = start_of_step_.exchange(is_next ? start : kNoStart, kRelaxed) == start;
   was_whole_.store(was_whole, kRelaxed);
-  // This record is also needed if only the next step is recorded: the end of this step is the begin of the next.
+  // This record is also needed if only the next step is recorded: the end of this step is the start of the next.
   if (was_on || is_next) write_step(ended, is_reported, was_on && was_whole);
   if (!is_by_steps) return;
   if (was_on && !is_next && !is_reported) {

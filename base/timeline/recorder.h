@@ -49,7 +49,7 @@ class Recorder {
   void note_begin_of_step() noexcept;
 
   TimelineRing& ring_;
-  // The ring's `starts` at the begin of the current step. The step is complete only if `starts` has not changed at its
+  // The ring's `starts` at the start of the current step. The step is complete only if `starts` has not changed at its
   // end.
   std::atomic<std::uint64_t> start_of_step_{kNoStart};
   std::atomic<bool> is_ending_{false};  // the last requested step lasts until the next phase begins

@@ -67,7 +67,7 @@ struct Record {
   std::string_view text{};  // valid as long as the words are
 };
 
-// Encodes `record` at the begin of `words`, and returns the number of words.
+// Encodes `record` at the start of `words`, and returns the number of words.
 std::size_t encode(const Record& record, std::array<std::uint64_t, kMostWords>& words) noexcept;
 
 // The first record in `words` and its number of words; empty if `words` is empty or contains only a part of a record.

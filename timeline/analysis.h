@@ -25,8 +25,8 @@ struct BucketSummary {
   std::int64_t index = 0;
   std::int64_t bytes = 0;
   std::int64_t count = 0;
-  double queued = 0;    // from the time when the bucket is ready to the begin of its transfer
-  double transfer = 0;  // from the begin of the transfer to the complete sum
+  double queued = 0;    // from the time when the bucket is ready to the start of its transfer
+  double transfer = 0;  // from the start of the transfer to the complete sum
   double exposed = 0;   // the part of the transfer that does not overlap with backward
 };
 
@@ -64,7 +64,7 @@ struct Analysis {
 // If there are no steps, the whole recording is treated as one step with the number -1.
 Analysis analyse(const std::map<int, RankLine>& lines);
 
-// Returns the critical path of a step, from its begin to its end. It is traced backwards from the rank that ends last.
+// Returns the critical path of a step, from its start to its end. It is traced backwards from the rank that ends last.
 // If that rank waits for other ranks, the path continues on the rank that entered the collective last.
 std::vector<PathPart> critical_path(const std::map<int, RankLine>& lines, std::int64_t begin, std::int64_t end,
                                     int last_rank);

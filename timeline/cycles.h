@@ -13,11 +13,11 @@
 
 namespace ddp::timelines {
 
-// All times except `recorded` and `other_waits` are nanoseconds of the rank's own computation since the begin of the
+// All times except `recorded` and `other_waits` are nanoseconds of the rank's own computation since the start of the
 // cycle.
 struct Cycle {
   double computing = 0;         // the time at the end of the cycle
-  double backward = 0;          // the begin of the backward that ends the cycle
+  double backward = 0;          // the start of the backward that ends the cycle
   std::vector<double> ready{};  // when all gradients of each bucket are ready, in the order of the reductions
   double recorded = 0;          // the duration including all waits, but without evaluation and checkpoints
   double other_waits = 0;       // the waits for other ranks, except those for gradients

@@ -22,7 +22,7 @@ inline constexpr std::uint32_t kNoName = 0xffff'ffff;
 struct RankLine {
   std::vector<Slice> steps{};
   std::vector<Segment> segments{};  // in order, without gaps from the first to the last slice
-  std::vector<Slice> buckets{};     // ordered by begin, like the following members
+  std::vector<Slice> buckets{};     // ordered by start, like the following members
   std::vector<Slice> collectives{};
 };
 

@@ -32,7 +32,7 @@ class Pnm {
     image.height = number();
     check_image_size(path_, image.height, image.width, options);
     if (!is_bitmap_) set_most(number());
-    if (at_ < bytes_.size() && is_space(bytes_[at_])) ++at_;  // one space after the last number of the header
+    if (at_ < bytes_.size() && is_space(bytes_[at_])) ++at_;  // one white-space byte after the header
     require_bytes(image);
     image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
     if (!is_bitmap_) {

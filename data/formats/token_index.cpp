@@ -113,7 +113,7 @@ TokenIndex read_token_index(std::string_view bytes, const std::filesystem::path&
     index.tokens += length;
     sequence_ends.push_back(index.tokens);
   }
-  // The entries are the begins of the documents, and a final entry is the end of the last document.
+  // The entries are the starts of the documents, and a final entry is the end of the last document.
   for (uint64_t i = 0; i < documents; ++i) {
     const auto sequence = entry<int64_t>(first_sequences, i);
     const int64_t before = i == 0 ? 0 : entry<int64_t>(first_sequences, i - 1);

@@ -139,7 +139,7 @@ Image resize_window(const PixelWindow& window, const ResizedPart& wanted) {
   const auto& [box, height, width, part] = wanted;
   const Weights down = make_weights(box.height, height, part.top, part.height);
   Weights across = make_weights(box.width, width, part.left, part.width);
-  const int64_t first = down.windows.front().begin;  // the begins and ends of the windows are in ascending order
+  const int64_t first = down.windows.front().begin;  // the starts and ends of the windows are in ascending order
   const int64_t rows = down.windows.back().begin + down.windows.back().count - first;
   // The weights count from the left side of the box, which may lie outside of the pixels in memory.
   const int64_t begin = across.windows.front().begin;

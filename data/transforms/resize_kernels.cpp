@@ -61,7 +61,7 @@ constexpr ResizeKernels kPortable{.across = across_portable, .down = down_portab
 
 #ifdef __x86_64__
 
-constexpr int kLowPlaces = 15;   // the low bits of a weight that is split into two 16-bit numbers
+constexpr int kLowPlaces = 15;   // the bits in the lower of the two 16-bit parts of a weight
 constexpr int64_t kAtOnce = 4;   // input pixels per group
 constexpr int64_t kSpread = 16;  // 32-bit numbers for the weights of a group
 

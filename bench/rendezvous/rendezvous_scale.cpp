@@ -201,7 +201,7 @@ class Job {
     }
     if (is_late) throw std::runtime_error(std::string(name) + " is not over after 300 s: " + messages_.last);
     const std::chrono::duration<double> took = EventLoop::Clock::now() - time;
-    // The counters are totals since the start, so each is printed as its value at the begin of the phase.
+    // The counters are totals since the start, so each is printed as its value at the start of the phase.
     std::printf(", \"%s_seconds\": %.3f, \"%s_cpu_seconds\": %.3f, \"before_%s_segments\": %lld", name, took.count(),
                 name, cpu_seconds() - cpu, name, static_cast<long long>(shared_.segments.load()));
     std::fflush(stdout);

@@ -44,7 +44,7 @@ PYTHON_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast
 def cpp_functions(source: str):
     """Yields (name, first line, lines, complexity) of each function with a body, including those in classes."""
     code = NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
-    start = position = 0  # the begin of the current declaration, and the current position
+    start = position = 0  # the start of the current declaration, and the current position
     while match := MARK.search(code, position):
         position = match.end()
         head = code[start:match.start()]

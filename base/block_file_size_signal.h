@@ -1,4 +1,4 @@
-// A write beyond the limit on file sizes fails like any other write.
+// Makes a write beyond the limit on file sizes (RLIMIT_FSIZE) fail with an error code instead of ending the process.
 #pragma once
 
 #include <signal.h>
@@ -7,8 +7,9 @@
 
 namespace ddp::detail {
 
-// Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes, whose default ends the process. Held back while this
-// lives, so that the call reports EFBIG. One that was pending before stays so.
+// The kernel sends SIGXFSZ to a thread that writes beyond RLIMIT_FSIZE; the default action ends the process. An object
+// of this class blocks the signal for the calling thread, so that the call fails with EFBIG instead. A SIGXFSZ that was
+// already pending stays pending.
 class BlockFileSizeSignal {
  public:
   BlockFileSizeSignal() {

@@ -1,5 +1,5 @@
-// Text in a buffer of fixed size, for signal handlers: nothing allocates, locks or throws, and what does not fit is
-// left out.
+// Text in a buffer of fixed size, for signal handlers: no function here allocates, locks or throws. Text that does not
+// fit is dropped.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class BoundedText {
   void append(std::string_view text);
   void append_decimal(std::uint64_t number, int min_digits = 1);
   void append_hex(std::uint64_t number);
-  // As the inside of a JSON string; bytes that are not UTF-8 become '?'.
+  // Appends the text escaped for a JSON string, without quotes. Bytes that are not valid UTF-8 become '?'.
   void append_json(std::string_view text);
 
   std::string_view view() const { return {buffer_.data(), size_}; }

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kPolynomial = 0x82f63b78;
 constexpr CrcTables kTables(kPolynomial);
 
-// A linear map of 32-bit vectors over GF(2): the image of each bit.
+// A linear map of 32-bit vectors over GF(2), stored as the image of each bit.
 using Matrix = std::array<uint32_t, 32>;
 
 constexpr uint32_t apply(const Matrix& matrix, uint32_t vector) {
@@ -32,7 +32,7 @@ constexpr Matrix squared(const Matrix& matrix) {
   return result;
 }
 
-// What 2^i zero bytes do to the checksum's register, for each i.
+// Entry i is the effect of 2^i zero bytes on the CRC register.
 constexpr std::array<Matrix, 64> zero_byte_powers() {
   Matrix one_bit{};
   one_bit[0] = kPolynomial;
@@ -53,11 +53,11 @@ uint32_t append_zero_bytes(uint32_t crc, uint64_t count) {
 }
 
 #if defined(__x86_64__)
-// Three independent streams hide the instruction's latency of three cycles. The join costs as much as some hundred
-// bytes, so the streams are long, yet short enough for the first cache.
+// Three independent streams hide the latency of the CRC instruction (three cycles). Joining them costs as much as
+// checksumming a few hundred bytes, so the streams must be long, but short enough for the L1 cache.
 constexpr size_t kStream = 8192;
 
-// append_zero_bytes(_, kStream) by table.
+// The map append_zero_bytes(_, kStream) as a lookup table.
 using ShiftTable = std::array<std::array<uint32_t, 256>, 4>;
 
 ShiftTable make_shift_table() {

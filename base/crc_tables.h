@@ -1,5 +1,5 @@
-// Tables for a reflected 32-bit CRC, eight bytes a step (Kounavis and Berry, "A systematic approach to building high
-// performance software-based CRC generators", 2005). No LibTorch.
+// Tables for a reflected 32-bit CRC that processes eight bytes per step (Kounavis and Berry, "A systematic approach to
+// building high performance software-based CRC generators", 2005). Does not use LibTorch.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace ddp {
 
 class CrcTables {
  public:
-  /// `polynomial` with its bits reversed.
+  /// `polynomial` must be given in reversed bit order.
   constexpr explicit CrcTables(uint32_t polynomial) {
     for (uint32_t byte = 0; byte < 256; ++byte) {
       uint32_t crc = byte;
@@ -27,7 +27,7 @@ class CrcTables {
     }
   }
 
-  /// Continues `crc` (0 to begin) with `size` bytes.
+  /// Continues the checksum `crc` (initially 0) with `size` bytes.
   uint32_t update(uint32_t crc, const void* data, size_t size) const {
     static_assert(std::endian::native == std::endian::little);
     const auto* bytes = static_cast<const unsigned char*>(data);

@@ -36,26 +36,27 @@ using detail::Stack;
 constexpr std::array kFatalSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr std::size_t kSignalStackBytes = 256 << 10;
 constexpr std::size_t kMaxMessageBytes = 8 << 10;
-constexpr int kOwnFramesOfSignal = 2;  // usually: the handler, and the frame that the kernel returns through
+constexpr int kOwnFramesOfSignal = 2;  // usually the handler and the signal return trampoline of the kernel
 constexpr int kOwnFramesOfTerminate = 1;
 
-// A handler is given nothing but a signal number, so what it needs is here: everything allocated before it runs.
+// State of the handlers. A signal handler receives only the signal number, so all memory that it needs is allocated
+// here in advance.
 struct Handlers {
   std::string error_file;
   std::string temporary_file;
-  std::string rank;  // "1", or "" when no launcher told it
+  std::string rank;  // such as "1"; empty if no launcher has set it
   std::string prefix;
   pid_t process = 0;
   std::array<struct sigaction, kFatalSignals.size()> previous{};
   std::terminate_handler previous_terminate = nullptr;
-  std::atomic<pid_t> reporter{0};  // the thread that was first
+  std::atomic<pid_t> reporter{0};  // the first thread that failed
   std::atomic<bool> reported{false};
   BoundedText message;
   BoundedText stack;
   BoundedText json;
 };
 
-// Never destroyed: a static object's destructor may be what crashes.
+// Never destroyed, because the crash may happen in the destructor of a static object.
 Handlers& handlers() {
   static Handlers& instance = *new Handlers;
   return instance;
@@ -70,7 +71,8 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-// The nested form, which has a place for the stack. torchrun prints py_callstack alone, so the message leads it.
+// Writes the nested form of the error file, which has a field for the stack. torchrun prints only py_callstack, so that
+// field begins with the message.
 void format_json(Handlers& state, const timespec& time) {
   BoundedText& json = state.json;
   json.clear();
@@ -93,7 +95,7 @@ void format_json(Handlers& state, const timespec& time) {
 
 void write_error_file(Handlers& state, const timespec& time) {
   format_json(state, time);
-  if (state.json.is_full()) return;  // cut off: what is there already is better
+  if (state.json.is_full()) return;  // truncated: the file that was written before is better
   const int file = ::open(state.temporary_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return;
   const ssize_t written = ::write(file, state.json.view().data(), state.json.view().size());
@@ -102,8 +104,8 @@ void write_error_file(Handlers& state, const timespec& time) {
     ::unlink(state.temporary_file.c_str());
 }
 
-// True for the one thread that is to report. A thread that fails while another one reports waits for it: its own end
-// would end that one too.
+// Returns true only for the first thread that fails; that thread writes the report. Any other failing thread waits here
+// for the report, because returning earlier would end the process before the report is complete.
 bool begin_report(Handlers& state) {
   if (::getpid() != state.process) return false;
   const auto me = static_cast<pid_t>(::syscall(SYS_gettid));
@@ -114,11 +116,11 @@ bool begin_report(Handlers& state) {
   return false;
 }
 
-// `state.message` is set. `capture` fills the stack, which can fail in a process that is damaged: so the message is
-// written before.
+// `state.message` must be set. `capture` fills the stack. It may crash in a damaged process, so the message is written
+// first.
 template <typename Capture>
 void report_failure(Handlers& state, const Capture& capture) {
-  ::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes must not replace the failure; nothing comes after it
+  ::signal(SIGXFSZ, SIG_IGN);  // a file size limit must not hide the failure; the process ends anyway
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   const bool is_known = ::access(state.error_file.c_str(), F_OK) == 0;
@@ -145,7 +147,7 @@ bool is_near_stack_pointer([[maybe_unused]] const void* address, [[maybe_unused]
 
 void describe_signal(BoundedText& text, int number, const siginfo_t& info, const void* context) {
   const bool is_abort = number == SIGABRT && info.si_pid == ::getpid();
-  if (info.si_code <= 0 && !is_abort) {  // sent, not caused by an instruction
+  if (info.si_code <= 0 && !is_abort) {  // sent by a process, not caused by an instruction
     text.append("SIG");
     text.append(::sigabbrev_np(number));
     text.append(" from process ");
@@ -178,7 +180,8 @@ void describe_signal(BoundedText& text, int number, const siginfo_t& info, const
   text.append(")");
 }
 
-// Frames before the one that the signal interrupted. More than usual where backtrace() is wrapped, as by sanitizers.
+// The number of frames above the frame that the signal interrupted. It is larger than usual if backtrace() is wrapped,
+// for example by a sanitizer.
 int own_frames_of_signal([[maybe_unused]] const Stack& stack, [[maybe_unused]] const void* context) {
 #ifdef __x86_64__
   const auto at = static_cast<std::uintptr_t>(static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
@@ -202,8 +205,9 @@ void on_signal(int number, siginfo_t* info, void* context) {
       append_stack(state.stack, stack, own_frames_of_signal(stack, context), /*demangled=*/false);
     });
   }
-  // Back to what was there before us. A faulting instruction runs into it on its own, with all it may want to look at;
-  // a signal that was sent must be sent again, and is delivered when this handler returns.
+  // Restores the previous action. After a fault, the instruction runs again when this handler returns, and raises the
+  // signal again with its full siginfo. A signal that was sent by a process must be raised here; it is delivered when
+  // this handler returns.
   const auto at = std::find(kFatalSignals.begin(), kFatalSignals.end(), number) - kFatalSignals.begin();
   ::sigaction(number, &state.previous[static_cast<std::size_t>(at)], nullptr);
   if (info->si_code <= 0) ::raise(number);
@@ -225,7 +229,7 @@ std::string describe_current_exception() {
     std::rethrow_exception(exception);
   } catch (const std::exception& error) {
     text += type_name(typeid(error)) + ": " + error.what();
-    // c10's errors carry a stack of their own after this.
+    // c10 errors append their own stack trace from here on.
     text.resize(std::min(text.size(), text.find("\nException raised from")));
   } catch (...) {
     const std::type_info* type = abi::__cxa_current_exception_type();
@@ -249,7 +253,7 @@ std::string describe_current_exception() {
   std::abort();
 }
 
-// A stack overflow leaves no room for a handler on the stack itself.
+// Provides a separate signal stack: after a stack overflow the normal stack has no room for a handler.
 void provide_signal_stack() {
   stack_t current{};
   if (::sigaltstack(nullptr, &current) == 0 && (current.ss_flags & SS_DISABLE) == 0) return;
@@ -267,10 +271,10 @@ void install(const char* error_file) {
   if (const char* rank = std::getenv("RANK");
       rank != nullptr && *rank != '\0' && std::strlen(rank) < 10 &&
       std::all_of(rank, rank + std::strlen(rank), [](char c) { return c >= '0' && c <= '9'; })) {
-    state.rank = std::to_string(std::atoi(rank));  // JSON allows no leading zeros
+    state.rank = std::to_string(std::atoi(rank));  // normalized, because JSON allows no leading zeros
     state.prefix = "rank " + state.rank + ": ";
   }
-  // The first call loads the unwinder, which allocates.
+  // Call backtrace() once now: the first call loads the unwinder, which allocates memory.
   std::array<void*, 1> frame{};
   ::backtrace(frame.data(), 1);
   provide_signal_stack();
@@ -278,7 +282,7 @@ void install(const char* error_file) {
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  // A fault inside the handler then ends the process at once instead of coming here again.
+  // With this flag, a fault inside the handler ends the process instead of entering the handler again.
   ::sigemptyset(&action.sa_mask);
   for (const int number : kFatalSignals) ::sigaddset(&action.sa_mask, number);
   for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
@@ -293,7 +297,7 @@ void install(const char* error_file) {
 void install_failure_handlers() {
   const char* error_file = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (error_file == nullptr || *error_file == '\0') return;
-  [[maybe_unused]] static const bool installed = (install(error_file), true);  // once
+  [[maybe_unused]] static const bool installed = (install(error_file), true);  // installs only once
 }
 
 }  // namespace ddp

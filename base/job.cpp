@@ -6,8 +6,8 @@
 namespace ddp {
 namespace {
 
-/// The calling thread's innermost ThreadJob; null without. The environment is the process's and cannot distinguish
-/// threads apart, so this is kept per thread, as LibTorch keeps a thread's current device.
+/// The place set by the innermost ThreadJob of the calling thread, or null. It is thread-local because environment
+/// variables belong to the whole process; LibTorch stores the current device of a thread in the same way.
 const JobPlace*& thread_place() {
   thread_local const JobPlace* place = nullptr;
   return place;

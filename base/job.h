@@ -1,5 +1,5 @@
-// Whether this process or thread is one rank of several if the program did not give a rank: read from the launcher's
-// variables, or from the rank that runs as this thread. Does not use LibTorch.
+// Determines whether this process or thread is one rank of several if the program did not specify a rank. Uses the
+// variables of the launcher, or the ThreadJob of this thread. Does not use LibTorch.
 #pragma once
 
 #include <optional>
@@ -14,21 +14,23 @@ struct JobPlace {
   int size = 1;
 };
 
-/// The rank and size in the launcher's variables. Rank 0 of 1 if no launcher has set them, and also if they are not
-/// numbers or contradict each other; init_process_group() reports that.
+/// The rank and size from the variables of the launcher. Returns rank 0 of 1 if no launcher has set them, or if they
+/// are not valid numbers or contradict each other (init_process_group() reports that error).
 JobPlace job_of_environment(const VariableLookup& lookup = environment_variable);
 
-/// The place that the calling thread's innermost ThreadJob says; nothing without one.
+/// The place set by the innermost ThreadJob of the calling thread; nullopt if there is none.
 std::optional<JobPlace> thread_job();
 
-/// The calling thread's place: what ThreadJob says, else what the environment says.
+/// The place of the calling thread: from its ThreadJob if there is one, otherwise from the environment.
 JobPlace job_of_this_thread();
 
-/// "rank 1 of 2: " in a job of several ranks, else empty: the beginning of errors by code that has no process group.
+/// The prefix of error messages in code without a process group: "rank 1 of 2: " in a job of several ranks, otherwise
+/// empty.
 std::string job_prefix(const JobPlace& job);
 
-/// While it lives, the thread that made it is that rank: what a launcher's variables are to a process, this is to the
-/// ranks of ddp::spawn(). Objects nest; the thread that made one destroys it.
+/// During the lifetime of this object, the thread that created it acts as the given rank. It gives the ranks of
+/// ddp::spawn() the information that a launcher gives a process in environment variables. Objects may be nested; each
+/// must be destroyed by the thread that created it.
 class ThreadJob {
  public:
   explicit ThreadJob(const JobPlace& place);

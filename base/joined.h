@@ -1,4 +1,4 @@
-// Lists in texts: "a, b, c".
+// Joins texts into lists such as "a, b, c".
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct AsText {
   }
 };
 
-/// The texts of the items with `between` between them, and `last`, if given, before the last one.
+/// Joins the texts of the items with `between`. The last item is preceded by `last` instead, if it is given.
 template <typename Items, typename TextOf = AsText>
 std::string joined(const Items& items, std::string_view between = ", ", TextOf text_of = {},
                    std::string_view last = {}) {
@@ -30,7 +30,7 @@ std::string joined(const Items& items, std::string_view between = ", ", TextOf t
   return text;
 }
 
-/// "a, b and 3 more": at most `most` items.
+/// Joins at most `most` items, such as "a, b and 3 more".
 template <typename Items, typename TextOf = AsText>
 std::string joined_some(const Items& items, std::size_t most, TextOf text_of = {}) {
   std::string text;
@@ -42,7 +42,7 @@ std::string joined_some(const Items& items, std::size_t most, TextOf text_of = {
   return text;
 }
 
-/// Appends an item to a list that is not known as a whole.
+/// Appends an item to a list that is built step by step.
 inline void append_item(std::string& list, std::string_view item, std::string_view between = ", ") {
   list.append(list.empty() ? "" : between).append(item);
 }

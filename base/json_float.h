@@ -1,5 +1,5 @@
-// Numbers that JSON does not have: infinities and NaN are written as {"__float__": "inf"}, whose text Python's float()
-// reads. No LibTorch.
+// Numbers that JSON cannot represent: infinities and NaN are written as {"__float__": "inf"}; Python's float() accepts
+// the text. Does not use LibTorch.
 #pragma once
 
 #include <cmath>
@@ -11,13 +11,13 @@ namespace ddp {
 
 inline constexpr const char* kJsonFloatKey = "__float__";
 
-/// "inf", "-inf" or "nan"; meaningless for a finite value.
+/// Returns "inf", "-inf" or "nan". The value must not be finite.
 inline const char* non_finite_name(double value) {
   if (std::isnan(value)) return "nan";
   return value > 0 ? "inf" : "-inf";
 }
 
-/// The value of such a name; nothing for any other text.
+/// The inverse of non_finite_name(); nullopt for any other text.
 inline std::optional<double> non_finite_value(std::string_view name) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (name == "inf") return kInfinity;
@@ -26,7 +26,7 @@ inline std::optional<double> non_finite_value(std::string_view name) {
   return std::nullopt;
 }
 
-/// A value of a JSON library: the number itself where JSON has it.
+/// Converts a number to a JSON value: a plain number if it is finite, otherwise the object described above.
 template <typename Json>
 Json json_float(double value) {
   if (std::isfinite(value)) return value;
@@ -35,7 +35,7 @@ Json json_float(double value) {
   return named;
 }
 
-/// The number that json_float() made an object of; nothing for any other value.
+/// The inverse of json_float(); nullopt if the value is not such an object.
 template <typename Json>
 std::optional<double> named_float(const Json& value) {
   if (!value.is_object() || value.size() != 1 || !value.contains(kJsonFloatKey)) return std::nullopt;

@@ -1,4 +1,4 @@
-// Memory that a launcher shares with a rank: by a descriptor, whose number is in a variable.
+// Memory that a launcher shares with a rank. An environment variable contains the number of its file descriptor.
 #pragma once
 
 #include <atomic>
@@ -8,21 +8,21 @@
 
 namespace ddp::detail {
 
-/// The variable's value if it is a whole number above 0.
+/// The value of the variable if it is a positive integer, otherwise nullopt.
 std::optional<int> number_in(const char* variable) noexcept;
 
-/// Maps at least `bytes` of memory that no other process can shorten, from the descriptor that the variable names.
-/// Returns null if the descriptor no longer refers to that memory.
+/// Maps at least `bytes` of memory from the descriptor that the variable contains. The memory must be sealed, so that
+/// no other process can shrink it. Returns null if the descriptor no longer refers to such memory.
 void* map_launcher_memory(const char* variable, std::size_t bytes) noexcept;
 void unmap_launcher_memory(void* memory, std::size_t bytes) noexcept;
-/// Programs that this process starts by exec do not inherit the descriptor.
+/// Sets the descriptor to close on exec, so that programs started by this process do not inherit it.
 void keep_from_programs(const char* variable) noexcept;
-/// Nobody's, or of a process that has ended.
+/// Returns true if there is no owner, or if the owner process has ended.
 bool owner_has_ended(std::uint64_t owner) noexcept;
 std::uint64_t own_process() noexcept;
 
-/// The launcher's memory, where it has the greeting in it and no other process writes it; else null. `take_over` clears
-/// what a process before this one has left, if there was one.
+/// Maps the memory of the launcher and makes this process its owner. Returns null if the greeting is missing or another
+/// running process owns the memory. `take_over` must clear the data of a previous owner, if there was one.
 template <typename Memory>
 Memory* claim_launcher_memory(const char* variable, std::uint64_t greeting,
                               void (*take_over)(Memory&, bool was_anothers) noexcept) noexcept {

@@ -1,4 +1,4 @@
-// Integers in bytes, the lowest byte first, on any machine.
+// Converts integers to and from little-endian bytes on any machine.
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@ void append_integer(std::string& out, Integer value) {
   }
 }
 
-/// Of the first sizeof(Integer) bytes, which must be there.
+/// Reads the first sizeof(Integer) bytes. There must be at least that many.
 template <std::integral Integer>
 Integer read_integer(std::string_view bytes) {
   std::uint64_t value = 0;

@@ -12,7 +12,8 @@ namespace ddp {
 namespace {
 
 #if defined(__GLIBC__) && !defined(DDPRUN_NO_MALLOPT)
-// The C library's settings are the process's, and cannot be read.
+// Records whether tune_malloc() was applied: malloc settings are process-wide, and glibc has no function that reads
+// them.
 std::atomic<bool>& is_tuned() {
   static std::atomic<bool> tuned = false;
   return tuned;
@@ -25,7 +26,7 @@ void tune_malloc() {
 #if defined(__GLIBC__) && !defined(DDPRUN_NO_MALLOPT)
   const char* choice = std::getenv("DDPRUN_MALLOPT");
   if (choice != nullptr && std::string_view(choice) == "0") return;
-  constexpr int kMmapThresholdBytes = 32 << 20;  // glibc refuses more on 64-bit machines
+  constexpr int kMmapThresholdBytes = 32 << 20;  // the maximum that glibc accepts on 64-bit machines
   constexpr int kTrimThresholdBytes = 1 << 30;
   if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
   if (std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) mallopt(M_TRIM_THRESHOLD, kTrimThresholdBytes);
@@ -35,11 +36,11 @@ void tune_malloc() {
 
 FreedMemoryReturns::FreedMemoryReturns() {
 #if defined(__GLIBC__) && !defined(DDPRUN_NO_MALLOPT)
-  constexpr int kDefaultBytes = 128 << 10;  // glibc's, which it raises with what is freed
+  constexpr int kDefaultBytes = 128 << 10;  // the initial value in glibc, which raises it later
   if (std::getenv("MALLOC_MMAP_THRESHOLD_") != nullptr) return;
   mallopt(M_MMAP_THRESHOLD, kDefaultBytes);
   mallopt(M_TRIM_THRESHOLD, kDefaultBytes);
-  malloc_trim(0);  // a large free end would serve what should be mapped
+  malloc_trim(0);  // otherwise free memory at the top of the heap would be used for blocks that should be mapped
 #endif
 }
 

@@ -3,14 +3,15 @@
 
 namespace ddp {
 
-/// Tells glibc's malloc to keep freed blocks of a training step for the next one instead of returning them to the
-/// kernel: LeNet with batch 128 spends a third of its time in page faults otherwise. DDPRUN_MALLOPT=0, or a build with
-/// DDPRUN_NO_MALLOPT defined, leaves malloc alone; so do MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ when set.
+/// Makes glibc's malloc keep the freed blocks of a training step for the next step instead of returning them to the
+/// kernel. Otherwise LeNet with batch size 128 spends a third of its time in page faults. Does nothing if
+/// DDPRUN_MALLOPT=0 is set or the build defines DDPRUN_NO_MALLOPT. Respects MALLOC_MMAP_THRESHOLD_ and
+/// MALLOC_TRIM_THRESHOLD_ if they are set.
 void tune_malloc();
 
-/// While it lives, the C library gives freed memory of some hundred kilobytes back to the system, where it would keep
-/// it: for a construction of a model in pieces, whose small blocks would keep the large ones between them. Not for
-/// several threads at once. Nothing where MALLOC_MMAP_THRESHOLD_ is set.
+/// During the lifetime of this object, malloc returns freed blocks of some hundred kilobytes to the system. Use it
+/// while a model is built in pieces: otherwise small blocks between the large ones would keep the freed memory in the
+/// heap. Must not be used in several threads at the same time. Does nothing if MALLOC_MMAP_THRESHOLD_ is set.
 class FreedMemoryReturns {
  public:
   FreedMemoryReturns();

@@ -1,4 +1,4 @@
-// Short names for what lock-free code says in each of its lines.
+// Short names for the memory orders that lock-free code uses in almost every line.
 #pragma once
 
 #include <atomic>

@@ -48,8 +48,8 @@ void check_below(const std::string& name, int value, const std::string& bound_na
        ": expected 0 <= " + name + " < " + bound_name);
 }
 
-// MASTER_ADDR and MASTER_PORT are asked for only where there is a peer to meet, and where the scheduler does not name
-// them.
+// Reads MASTER_ADDR and MASTER_PORT. They are required only if there are several ranks and the scheduler does not
+// provide an address.
 void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   const auto address = lookup("MASTER_ADDR");
   const auto port = lookup("MASTER_PORT");
@@ -68,8 +68,9 @@ void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   if (info.master_port == 0) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
 }
 
-// Operators that start pods put each pod's number into torchrun's variables. A program that they start without a
-// launcher is one rank of a pod, and there may be meant to be more.
+// Rejects several ranks per pod if LOCAL_RANK is not set. Operators that start pods store the number of each pod in the
+// variables of torchrun. A program that they start without a launcher is therefore the only rank of its pod, even if
+// more ranks per pod were requested.
 void refuse_pods(const EnvironmentLookup& lookup, const RankInfo& info) {
   for (const char* name : {"PET_NPROC_PER_NODE", "NPROC_PER_NODE"}) {
     const auto ranks = lookup(name);
@@ -80,7 +81,7 @@ void refuse_pods(const EnvironmentLookup& lookup, const RankInfo& info) {
   }
 }
 
-// How many tasks there are on a node is in a list for all nodes.
+// Reads the number of tasks on this node, which Slurm gives as a list for all nodes.
 void read_slurms_tasks(const EnvironmentLookup& lookup, RankInfo& info) {
   const auto step = detail::slurm_step(lookup);
   if (!step) return;
@@ -101,7 +102,7 @@ void read_family(const EnvironmentLookup& lookup, const LauncherVariables& famil
   const auto local_rank = read_int(lookup, family.local_rank, 0, kMostRanks);
   if (rank_name == "RANK" && !local_rank) refuse_pods(lookup, info);
   const auto local_world = read_int(lookup, family.local_world_size, 1, kMostRanks);
-  // torch.distributed's env:// asks only for RANK and WORLD_SIZE: without a local rank, one rank a node is assumed.
+  // Without a local rank, one rank per node is assumed: env:// of torch.distributed requires only RANK and WORLD_SIZE.
   info.local_rank = local_rank.value_or(0);
   info.local_world_size = local_world.value_or(local_rank ? *local_rank + 1 : 1);
   if (!local_world) {

@@ -1,5 +1,5 @@
-// The beginning of an error that is raised by code that has no process group, and numbers as Python writes them. No
-// LibTorch here.
+// The prefix of error messages in code without a process group, and numbers formatted as in Python. Does not use
+// LibTorch.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace ddp {
 
-/// "rank 1 of 2: ", from the thread's ThreadJob or the launcher's variables; empty when these contradict each other,
-/// which is init_process_group()'s business to report.
+/// Returns "rank 1 of 2: " from the ThreadJob of the thread or the variables of the launcher. Empty if these contradict
+/// each other, which init_process_group() reports.
 inline std::string rank_prefix() {
   if (const auto job = thread_job()) {
     RankInfo info;
@@ -30,7 +30,7 @@ inline std::string rank_prefix() {
   }
 }
 
-/// The number as Python's f-strings write it: 0.1, 1.0, 1e-05, nan.
+/// Formats the number as Python's f-strings do: 0.1, 1.0, 1e-05, nan.
 inline std::string number_text(double value) {
   if (std::isnan(value)) return "nan";
   const double size = std::abs(value);

@@ -1,6 +1,6 @@
-// Internal: a lock for sections of some nanoseconds. Taking it and giving it back costs one locked instruction, where
-// std::mutex takes two and two calls. A thread that finds it taken for longer sleeps briefly, so that the owner can
-// run whatever its priority.
+// Internal: a lock for critical sections of a few nanoseconds. Locking and unlocking costs one atomic read-modify-write
+// instruction; std::mutex needs two, and two function calls. A thread that waits longer sleeps briefly, so that the
+// owner can run whatever its priority is.
 #pragma once
 
 #include <atomic>

@@ -10,7 +10,7 @@
 namespace ddp::detail {
 namespace {
 
-constexpr std::size_t kMaxNameBytes = 300;  // of templates
+constexpr std::size_t kMaxNameBytes = 300;  // symbols of template instances can be very long
 
 void append_name(BoundedText& out, const char* name, bool demangled) {
   if (demangled) return out.append(symbol_name(name, kMaxNameBytes));

@@ -1,4 +1,4 @@
-// The calling thread's stack as text.
+// Formats the stack of the calling thread as text.
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@ struct Stack {
   int count = 0;
 };
 
-// One line per frame but the first `skipped`: "#0 function+0x12 (file+0x345)". Allocates only with `demangled`.
+// Appends one line for each frame after the first `skipped` frames: "#0 function+0x12 (file+0x345)". Allocates memory
+// only if `demangled` is true.
 void append_stack(BoundedText& out, const Stack& stack, int skipped, bool demangled);
 
 }  // namespace ddp::detail

@@ -1,5 +1,5 @@
-// The wire protocol of c10d's TCPStore: a request is one opcode byte and its fields, little-endian; a text is a u64
-// length and that many bytes; a list is a u64 count and that many texts.
+// The wire protocol of c10d's TCPStore. A request is one opcode byte followed by its fields in little-endian order. A
+// string is a u64 length followed by its bytes; a list is a u64 count followed by its strings.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ enum class Opcode : std::uint8_t {
   kQueuePop = 15,
   kQueueLen = 16,
   kListKeys = 17,
-  kBarrier = 18,  // torch 2.12
+  kBarrier = 18,  // since torch 2.12
 };
 
 inline constexpr std::uint32_t kValidationNumber = 0x3C85F7CE;

@@ -14,8 +14,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Reads a symbol of the Itanium C++ ABI as far as its name needs it. Types, of which nothing is shown, are skipped by
-// counting what opens and what closes.
+// Parses a symbol of the Itanium C++ ABI just far enough to get its name. Types are not shown; they are skipped by
+// counting opening and closing codes.
 class Outline {
  public:
   explicit Outline(std::string_view text) : text_(text) {}
@@ -54,7 +54,7 @@ class Outline {
     return name;
   }
 
-  // A function's, and something that is declared in it.
+  // Parses the name of a function and of an entity declared inside that function.
   std::string local() {
     std::string name = encoding();
     skip_to_end();
@@ -82,7 +82,8 @@ class Outline {
     return name;
   }
 
-  // One part of a name: an identifier, an operator, a lambda. `before` is a class's where it is a constructor.
+  // Parses one part of a name: an identifier, an operator or a lambda. `before` is the name of the class, for
+  // constructors and destructors.
   std::string part(const std::string& before) {
     std::string name;
     const char c = peek();
@@ -92,7 +93,7 @@ class Outline {
     } else if (c == 'S') {
       name = substitution();
     } else if (c == 'L') {
-      ++at_;  // with internal linkage
+      ++at_;  // skip the mark of internal linkage
       return part(before);
     } else if ((c == 'C' || c == 'D') && is_digit(peek(1))) {
       at_ += 2;
@@ -120,7 +121,7 @@ class Outline {
     } else {
       return fail();
     }
-    while (take("B")) identifier();  // a tag of its ABI
+    while (take("B")) identifier();  // skip ABI tags
     return name;
   }
 
@@ -133,7 +134,7 @@ class Outline {
     return std::string(text_.substr(at_ - length, length));
   }
 
-  // What was mangled before is written as a reference to it; of the standard library some have letters of their own.
+  // Parses a reference to an earlier part of the symbol, or the abbreviation of a name in the standard library.
   std::string substitution() {
     ++at_;
     switch (const char c = peek(); c) {
@@ -154,7 +155,7 @@ class Outline {
     }
   }
 
-  // "_", or digits and capital letters up to it.
+  // Skips "_", or digits and capital letters followed by "_".
   void skip_number() {
     while (is_digit(peek()) || std::isupper(static_cast<unsigned char>(peek())) != 0) ++at_;
     take("_");
@@ -166,7 +167,7 @@ class Outline {
     return "<...>";
   }
 
-  // Behind what opened: types, values and expressions up to the E that closes it.
+  // Skips types, values and expressions up to the E that closes the current level.
   void skip_to_end(bool is_expression = false) {
     const Deeper deeper(*this);
     if (depth_ > kDeepest) fail();
@@ -181,7 +182,7 @@ class Outline {
     }
   }
 
-  // Those whose second letter would open or close something.
+  // Recognizes the operators whose second letter would otherwise be parsed as an opening or closing code.
   bool is_operator() const {
     constexpr std::string_view kThem = "aNaSdVeOeqlSlemImLmloRoopLplmirMrSrslsgeanntcostszstadnwcldtptsrcv";
     for (std::size_t i = 0; i + 1 < kThem.size(); i += 2) {
@@ -190,7 +191,7 @@ class Outline {
     return false;
   }
 
-  // One token of a type, with what it opens.
+  // Skips one token of a type, including the levels that it opens.
   void skip_type() {
     const char c = peek();
     if (is_digit(c)) {
@@ -206,7 +207,7 @@ class Outline {
     }
   }
 
-  // False where nothing opens.
+  // Returns false if no level opens at this position.
   bool skip_opening(char c) {
     if (take("L_Z")) {
       encoding();
@@ -258,7 +259,7 @@ class Outline {
 constexpr std::string_view kMangled = "_Z";
 constexpr std::string_view kLeftOut = "...";
 
-// `open`...`close` of the outermost level become `instead`; the same text where they do not fit.
+// Replaces each outermost `open`...`close` range by `instead`. Returns the text unchanged if the brackets do not match.
 std::string without(std::string_view name, char open, char close, std::string_view instead) {
   constexpr std::string_view kKept = "(anonymous namespace)";
   std::string text;
@@ -270,7 +271,7 @@ std::string without(std::string_view name, char open, char close, std::string_vi
       i += kKept.size() - 1;
       continue;
     }
-    // operator<, operator<<, operator->, a->b
+    // The characters '<' and '>' in operator<, operator<<, operator->, a->b are not brackets.
     const bool is_sign = open == '<' && (text.ends_with("operator") || text.ends_with("operator<") ||
                                          text.ends_with("operator>") || (i > 0 && name[i - 1] == '-'));
     if (c == open && !(depth == 0 && is_sign)) {

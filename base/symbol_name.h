@@ -1,5 +1,4 @@
-// The names of functions in stacks as people read them: C++'s symbols demangled, long ones without what is between
-// their angle brackets.
+// Makes function names in stack traces readable: demangles C++ symbols, and omits the template arguments of long names.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +7,18 @@
 
 namespace ddp::detail {
 
-// Without parameters, and "<...>" for each list of template arguments: "at::native::add<...>(...)". libstdc++'s own
-// demangler takes no symbol of more than 1024 bytes. "" where it is no such symbol. Pure.
+// Demangles a symbol without its parameters, and with "<...>" for each list of template arguments, such as
+// "at::native::add<...>(...)". It is needed because the demangler of libstdc++ rejects symbols of more than 1024 bytes.
+// Returns "" if the text is not a C++ symbol. Pure.
 std::string outline_of_symbol(std::string_view symbol);
 
-// A symbol of a program's or a library's file, with a version after `@` perhaps: "train_step(Net&, Batch const&)".
-// Text that is not a C++ symbol is unchanged; more than `most` bytes end with "...".
+// Demangles a symbol of a program or library, such as "train_step(Net&, Batch const&)". The symbol may end with '@' and
+// a version. Text that is not a C++ symbol is returned unchanged. Results longer than `most` bytes are truncated and
+// end with "...".
 std::string symbol_name(std::string_view symbol, std::size_t most);
 
-// A demangled name that has at most `most` bytes if need be: without template arguments, then without parameters, and
-// then cut off. Pure.
+// Shortens a demangled name to at most `most` bytes if necessary: first drops the template arguments, then the
+// parameters, then truncates it. Pure.
 std::string shortened_name(std::string_view name, std::size_t most);
 
 }  // namespace ddp::detail

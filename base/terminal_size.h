@@ -1,4 +1,4 @@
-// How large the terminal is that a program writes to.
+// The size of the terminal that a program writes to.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -7,13 +7,13 @@
 
 namespace ddp::detail {
 
-/// The size is 0 if there is no terminal, or if the terminal does not report its size.
+/// Zero if there is no terminal, or if the terminal does not report its size.
 struct TerminalSize {
   std::size_t columns = 0;
   std::size_t rows = 0;
 };
 
-/// Of the terminal that a descriptor refers to.
+/// The size of the terminal that the descriptor refers to.
 inline TerminalSize terminal_size(int descriptor) {
   winsize size{};
   return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? TerminalSize{size.ws_col, size.ws_row} : TerminalSize{};

@@ -78,7 +78,7 @@ std::string wrapped_text(std::string_view text, std::size_t columns, const std::
     if (!line.empty() && width_of(line) + 1 + width_of(word) > room) end_line();
     while (width_of(word) > room) {
       const std::string part = cut_to_columns(word, static_cast<std::int64_t>(room));
-      if (part.empty()) break;  // a wide character, and a single column
+      if (part.empty()) break;  // a wide character does not fit into a single column
       lines.append(indent).append(part).append("\n");
       word.erase(0, part.size());
     }

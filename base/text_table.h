@@ -1,4 +1,4 @@
-// Tables for people, on terminals of any width.
+// Plain-text tables for terminals of any width.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace ddp::detail {
 
-/// The rows, of which the first one has the titles, with their columns below each other. `columns`: of the terminal; 0
-/// without a terminal. Where a line would be wider, the columns at the front that fit stay a table, and below each row
-/// the others follow as "title text", in lines that are broken between words. Cells have no control characters.
+/// Formats the rows in aligned columns; the first row contains the titles. `columns` is the width of the terminal, or 0
+/// if there is none. If a line would be too wide, only the leading columns that fit form the table. The remaining
+/// columns follow below each row as "title text", wrapped between words. Cells must not contain control characters.
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t columns = 0);
 
-/// Lines of at most `columns` (at least 1), broken between words, and within those that are wider than a line. `text`
-/// has no control characters.
+/// Wraps the text into lines of at most `columns` (at least 1), between words. A word that is wider than a line is
+/// split. `text` must not contain control characters.
 std::string wrapped_text(std::string_view text, std::size_t columns, const std::string& indent = "");
 
 }  // namespace ddp::detail

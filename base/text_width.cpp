@@ -19,7 +19,7 @@ bool is_within(std::span<const CharacterRange> ranges, char32_t character) {
 }  // namespace
 
 int column_width(char32_t character) {
-  if (character < 0x300) return 1;  // nearly all there is
+  if (character < 0x300) return 1;  // the fast path for most text
   if (is_within(kNoColumn, character)) return 0;
   return is_within(kTwoColumns, character) ? 2 : 1;
 }

@@ -1,5 +1,5 @@
-// How wide a text is on a terminal, whatever the locale of the process: most C++ programs never call setlocale(), and
-// wcwidth() knows nothing but ASCII then.
+// The width of text on a terminal, independent of the process's locale. wcwidth() does not work here: most C++ programs
+// never call setlocale(), and without it wcwidth() supports only ASCII.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace ddp {
 
-/// Columns of a character: 2 for East Asian wide ones and emoji, 0 for marks that combine with the character before.
+/// The columns of a character: 2 for East Asian wide characters and emoji, 0 for combining marks.
 int column_width(char32_t character);
 
-/// Columns of a line of UTF-8 without control characters. A byte that is not part of valid UTF-8 counts as one, as
-/// U+FFFD would.
+/// The columns of a line of UTF-8 without control characters. Each byte that is not valid UTF-8 counts as one column,
+/// like U+FFFD.
 int64_t text_columns(std::string_view text);
 
-/// The longest beginning of the text that fits into this many columns. Characters are not split: a wide character that
-/// would begin in the last column is left out.
+/// The longest prefix of the text that fits into `columns`. A wide character that would begin in the last column is
+/// omitted.
 std::string cut_to_columns(std::string_view text, int64_t columns);
 
 }  // namespace ddp

@@ -5,8 +5,8 @@
 namespace ddp::detail {
 namespace {
 
-// Well-formed characters of several bytes, table 3-7 of the Unicode standard: the first byte, the second, and how many
-// there are. The bytes after the second are 0x80 to 0xBF.
+// The well-formed multibyte characters (table 3-7 of the Unicode standard): the ranges of the first and second byte,
+// and the length. All further bytes are 0x80 to 0xBF.
 struct Form {
   std::uint8_t first_low, first_high;
   std::uint8_t second_low, second_high;
@@ -23,7 +23,7 @@ bool is_control(char32_t code) {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// Marks, embeddings, overrides and isolates of the bidirectional algorithm, and its line and paragraph separators.
+// The marks, embeddings, overrides and isolates of the bidirectional algorithm, and the line and paragraph separators.
 bool turns_direction(char32_t code) {
   return code == 0x061C || code == 0x200E || code == 0x200F || (0x2028 <= code && code <= 0x202E) ||
          (0x2066 <= code && code <= 0x2069);

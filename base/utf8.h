@@ -1,4 +1,4 @@
-// The characters of UTF-8. Standard library only.
+// UTF-8 characters. Uses only the standard library.
 #pragma once
 
 #include <cstddef>
@@ -7,26 +7,27 @@
 
 namespace ddp::detail {
 
-/// Bytes of the valid character at the front of `text`, or 0. Safe in a signal handler.
+/// The length in bytes of the valid character at the start of `text`; 0 if there is none. Safe in a signal handler.
 std::size_t utf8_length(std::string_view text) noexcept;
 
-/// A character and the number of bytes that it takes.
+/// A character and its length in bytes.
 struct Utf8Character {
   char32_t code = 0;
   std::size_t length = 0;
 };
 
-/// The first character of a text that is not empty; U+FFFD of one byte where the text is not valid UTF-8.
+/// The first character of a nonempty text; U+FFFD with a length of one byte if the text does not begin with valid
+/// UTF-8.
 Utf8Character first_character(std::string_view text) noexcept;
 
-/// How long `text` is without the beginning of a character at its end whose rest is missing.
+/// The length of `text` without an incomplete character at its end.
 std::size_t whole_characters(std::string_view text) noexcept;
 
-/// `text` with U+FFFD for each byte that is not part of valid UTF-8.
+/// Replaces each byte of `text` that is not valid UTF-8 by U+FFFD.
 std::string valid_utf8(std::string_view text);
 
-/// `text` as a terminal can show it within a line: a blank for each control character and for each one that turns the
-/// direction of what follows, U+FFFD for each byte that is not part of valid UTF-8.
+/// Makes `text` safe for one line of a terminal: control characters and characters that change the text direction
+/// become blanks, and each byte that is not valid UTF-8 becomes U+FFFD.
 std::string shown_text(std::string_view text);
 
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-// Linear layers of equal width, one after the other.
+// A sequence of linear layers of equal width.
 #pragma once
 
 #include <torch/nn/modules/linear.h>

@@ -1,13 +1,15 @@
 """Runs the benchmarks and prints a table: `run.py [NAME ...] [--json] [--minimum-ratio R]`.
 
-A benchmark is a folder bench/NAME with a program `run` that prints one JSON object per row: case, metric, ours, peer (null
-when there is nothing to compare with) and ratio, how many times ours is better. It is told where things are by the
-variables BENCH_PROGRAMS (the folder of built programs) and BENCH_PYTHON (an interpreter with PyTorch). With BENCH_QUICK it
-measures little, once: to see whether it works. It ends with status 77 on a machine on which it cannot run.
+A benchmark is a folder bench/NAME with a program `run`. The program prints one JSON object per row with the fields
+case, metric, ours, peer (null if there is nothing to compare with) and ratio (how many times ours is better). It reads
+the folder of the built programs from BENCH_PROGRAMS, and the path of a Python interpreter with PyTorch from
+BENCH_PYTHON. If BENCH_QUICK is set, it measures little and only once, in order to check that it works. On a machine
+where it cannot run, it exits with status 77.
 
-With --record the rows are kept in docs/benchmarks.json, and the pages get their tables from there: those between
-`<!-- benchmark NAME -->` and `<!-- end -->`. A benchmark whose rows are shown otherwise has a bench/NAME/shown.py:
-own_tables(rows) gives the lines of tables and the rows that are left for the usual one, pictures(rows) the SVGs by file name.
+With --record the rows are stored in docs/benchmarks.json, and the tables on the pages between `<!-- benchmark NAME -->`
+and `<!-- end -->` are generated from that file. A benchmark with another presentation has a bench/NAME/shown.py:
+own_tables(rows) returns the lines of its tables and the rows that remain for the usual table, pictures(rows) returns
+the SVGs by file name.
 """
 
 import argparse
@@ -23,7 +25,7 @@ BENCH = pathlib.Path(__file__).parent
 DOCS = BENCH.parent / "docs"
 RECORD = "benchmarks.json"
 TABLE = re.compile(r"(<!-- benchmark (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-PLACES = ("BENCH_PROGRAMS", "BENCH_PYTHON", "BENCH_PILLOW_SIMD")  # other variables of this beginning say how much is measured
+PLACES = ("BENCH_PROGRAMS", "BENCH_PYTHON", "BENCH_PILLOW_SIMD")  # the other BENCH_ variables are settings
 CANNOT_RUN = 77
 COLUMNS = ["case", "metric", "ours", "peer", "ratio"]
 
@@ -63,7 +65,7 @@ def shown(value) -> str:
 
 
 def own_show(name: str):
-    """bench/NAME/shown.py, or None."""
+    """Imports bench/NAME/shown.py; returns None if there is no such file."""
     path = BENCH / name / "shown.py"
     if not path.exists():
         return None
@@ -86,7 +88,7 @@ def usual_table(name: str, rows: list[dict]) -> list[str]:
 
 
 def page_table(record: dict) -> str:
-    """What stands on a page of a benchmark's rows."""
+    """Returns the text that a page shows for the rows of a benchmark."""
     name, rows, own = record["name"], record["rows"], own_show(record["name"])
     lines = []
     if own:
@@ -99,7 +101,7 @@ def page_table(record: dict) -> str:
 
 
 def record(name: str, found: list[dict], docs: pathlib.Path = DOCS):
-    """Keeps the rows, and writes the tables of all pages that show a benchmark, and its pictures."""
+    """Stores the rows. Writes the benchmark's pictures, and the tables on all pages that show it."""
     path = docs / RECORD
     known = json.loads(path.read_text()) if path.exists() else {}
     settings = {key: value for key, value in sorted(os.environ.items()) if key.startswith("BENCH_") and key not in PLACES}

@@ -16,7 +16,7 @@ namespace ddp {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kMostClasses = 32'768;  // 8 GiB of counts
+constexpr int64_t kMostClasses = 32'768;  // the counts then use 8 GiB
 
 double ratio(int64_t part, int64_t whole) {
   return whole == 0 ? kNaN : static_cast<double>(part) / static_cast<double>(whole);
@@ -33,8 +33,8 @@ double mean_of_finite(const std::vector<double>& values) {
   return count == 0 ? kNaN : sum / static_cast<double>(count);
 }
 
-/// The counts of one class: samples of the class that were predicted as such, samples of the class, samples that were
-/// predicted as the class.
+/// The counts of one class: correctly predicted samples of the class, all samples of the class, and all samples that
+/// were predicted as the class.
 struct ClassCounts {
   int64_t right = 0;
   int64_t actual = 0;

@@ -25,7 +25,7 @@ void check_samples(int64_t samples) {
 
 void Average::update(double mean, int64_t samples) {
   check_samples(samples);
-  if (samples > 0) sum_ += mean * static_cast<double>(samples);  // a mean over nothing is NaN
+  if (samples > 0) sum_ += mean * static_cast<double>(samples);  // the mean of zero samples is NaN
   samples_ += samples;
 }
 
@@ -82,7 +82,8 @@ void Accuracy::update(const at::Tensor& scores, const at::Tensor& target) {
   std::vector<at::Tensor> counts;
   for (const int64_t k : top_k_) counts.push_back(is_right.narrow(1, 0, k).sum());
   counts.push_back(at::full({}, target.size(0), on_device));
-  // Allocates a new tensor, because copies of this object share the old one, which may also be an inference tensor.
+  // Allocates a new tensor instead of adding in place: copies of this object share the old tensor, and it may be an
+  // inference tensor.
   counts_ = counts_.defined() ? counts_.add(at::stack(counts)) : at::stack(counts);
 }
 
@@ -111,7 +112,7 @@ void Accuracy::reset() {
 }
 
 double Throughput::seconds() const {
-  constexpr double kLeast = 1e-9;  // the clock may not have moved
+  constexpr double kLeast = 1e-9;  // avoids division by zero if the clock has not advanced
   return std::max(kLeast, std::chrono::duration<double>(Clock::now() - start_).count());
 }
 

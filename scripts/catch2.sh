@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Catch2 3, which the tests need, from the distribution; from Debian 12's backports where the distribution's own is older.
-# Sourced by scripts/setup, which sets `apt` (how apt-get is called) and `as_root`. CMake fetches Catch2 where nothing of this
-# helps, so nothing here ends the set-up.
+# Installs Catch2 3, which the tests need, from the distribution; from the backports of Debian 12 if the distribution
+# has only an older version. Sourced by scripts/setup, which sets `apt` (the command for apt-get) and `as_root`. If
+# nothing here succeeds, CMake downloads Catch2, so no failure here ends the set-up.
 
 catch2_is_installed() {
   dpkg-query -W -f '${db:Status-Status} ${Version}\n' libcatch2-dev catch2 2>/dev/null | grep -q '^installed 3\.'
@@ -25,7 +25,8 @@ install_catch2() {
   note "Catch2 3 was not installed ($reason): CMake fetches its sources and builds them"
 }
 
-# The machine's sources and package lists stay as they are: a source list and folders of our own, the machine's keys.
+# Uses a separate source list and separate folders, and only the keys of the machine, so that the sources and package
+# lists of the machine stay unchanged.
 install_catch2_from_backports() {
   local codename mirror own=$cache/backports log=$cache/log/apt-backports.log keys=/usr/share/keyrings/debian-archive-keyring.gpg
   codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)

@@ -1,6 +1,7 @@
-"""Exits with 0 when every file of every package of this Python environment is there in full, else prints what is not.
+"""Exits with status 0 if every file of every package in this Python environment exists in full; otherwise prints what
+is missing.
 
-Reads only file names and sizes, as pip recorded them: nothing is imported.
+Reads only file names and sizes, as recorded by pip. Nothing is imported.
 """
 
 import csv
@@ -21,7 +22,7 @@ def broken_files(site_packages: pathlib.Path):
                 try:
                     actual = path.stat().st_size
                 except OSError:
-                    # pip compiles .pyc files after it has written RECORD's other entries.
+                    # pip compiles .pyc files after it has written the other entries of RECORD.
                     if not name.endswith(".pyc"):
                         yield path
                     continue

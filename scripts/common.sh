@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# What scripts/setup, demo, test and bench share. Sourced by them, from the project's root.
+# Functions and settings shared by scripts/setup, demo, test and bench, which source this file from the project's root.
 
 step() { printf '==> %s\n' "$*"; }
 note() { printf '    %s\n' "$*"; }
@@ -9,58 +9,60 @@ fail() {
   exit 1
 }
 
-# A script that is ended (by kill, say, which reaches it alone) leaves nothing running. Not their children's children: apt may
-# be in the middle of an installation, which it finishes.
+# Ends the child processes when the script ends, for example because `kill` was sent to the script alone. Grandchildren
+# continue: apt may be in the middle of an installation, which it must finish.
 stop_children() {
   local list=/proc/$$/task/$$/children children
-  [ ! -e "$list" ] || read -ra children <"$list" || true # it ends with no new line
+  [ ! -e "$list" ] || read -ra children <"$list" || true # the file does not end with a newline
   [ -z "${children-}" ] || kill "${children[@]}" 2>/dev/null || true
 }
 trap stop_children EXIT
 
-# Where what must not be fetched or compiled twice is kept, over all checkouts.
+# The cache for downloads and compiler results, shared by all checkouts.
 cache=${DDPRUN_CACHE:-${HOME:-$(unset HOME && cd ~ && pwd)}/.cache/ddprun}
 case $cache in /*) ;; *) cache=$PWD/$cache ;; esac
-export DDPRUN_CACHE=$cache # LibTorch.cmake looks into it
+export DDPRUN_CACHE=$cache # also used by LibTorch.cmake
 export CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}
-# Includes are taken from the compiler's dependency file: what is not in the cache is not preprocessed twice.
+# ccache reads the includes from the dependency file of the compiler, so that it does not preprocess a source a second
+# time if the cache does not contain it.
 export CCACHE_DEPEND=${CCACHE_DEPEND-1}
-# What a precompiled header may hide from ccache (macros, __TIME__), LibTorch's headers don't depend on.
+# Precompiled headers may hide macros and __TIME__ from ccache. The headers of LibTorch do not depend on them.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS-pch_defines,time_macros}
-# Precompiled headers are of 500 MB, and are part of what each source is made of: they are read once, not for each.
+# Precompiled headers have 500 MB and are a dependency of every source. With this setting they are read once, not for
+# each source.
 export CCACHE_INODECACHE=${CCACHE_INODECACHE-1}
-# Room for a few versions of PyTorch: one takes 1.5 GB.
+# Enough for a few versions of PyTorch; one needs 1.5 GB.
 export CCACHE_MAXSIZE=${CCACHE_MAXSIZE-10G}
-# A checkout in another folder finds what this one has compiled.
+# Lets checkouts in other folders use the compiler results of this one.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR-$PWD}
 
-# Which PyTorch: DDPRUN_TORCH=2.15.0 scripts/setup takes another than the usual one. Each has a virtual environment and a build
-# folder of its own.
+# The PyTorch version: DDPRUN_TORCH=2.15.0 scripts/setup uses another version than the default. Each version has a
+# separate virtual environment and build folder.
 torch_usual=2.15.0
 torch_version=${DDPRUN_TORCH:-$torch_usual}
 venv=$cache/venv-$torch_version
-# Where it lay before there was more than one.
+# Earlier versions of this script used this folder for their only version.
 case $(cat "$cache/venv/ddprun.stamp" 2>/dev/null || true) in "torch==$torch_version "*) venv=$cache/venv ;; esac
-# Which preset of CMakePresets.json: DDPRUN_PRESET=asan scripts/test takes another than release.
+# The preset of CMakePresets.json: DDPRUN_PRESET=asan scripts/test uses another preset than release.
 preset=${DDPRUN_PRESET:-release}
 build_name=build/$preset
 [ "$torch_version" = "$torch_usual" ] || build_name=$build_name-torch-$torch_version
 build=$PWD/$build_name
-launcher_alone() { # what needs no LibTorch has a build folder of its own
+launcher_alone() { # a build without LibTorch has a separate build folder
   build_name=build/$preset-launcher
   build=$PWD/$build_name
 }
 
-# with_progress LOG COMMAND...: runs a long, silent command. Every 10 seconds it tells the time taken and the last line of
-# the command's output; the whole output is in LOG, and its end is shown when the command fails.
+# with_progress LOG COMMAND...: runs a long, silent command. Every 10 seconds it prints the elapsed time and the last
+# line of the output. LOG contains the whole output; if the command fails, the end of it is shown.
 with_progress() {
   local log=$1 start=$SECONDS beat status=0
   shift
   mkdir -p "${log%/*}"
   : >"$log"
   (
-    # The sleep outlives us and holds no descriptor of ours: neither a reader of our output nor who wants scripts/setup's locks
-    # must wait for it.
+    # The sleep may outlive this script. It must not inherit descriptors, because then readers of our output, and
+    # processes that wait for the locks of scripts/setup, would wait for it.
     while sleep 10 >/dev/null 2>&1 8>&- 9>&-; do
       note "$((SECONDS - start)) s: $(tail -n 1 "$log" | tr '\r' '\n' | tail -n 1 | cut -c 1-100)"
     done
@@ -76,7 +78,7 @@ with_progress() {
   fi
 }
 
-# Compiling one source that sees LibTorch's headers takes up to 2 GB.
+# Compiling one source that includes headers of LibTorch needs up to 2 GB.
 build_jobs() {
   local cores memory
   cores=$(nproc)

@@ -5,7 +5,7 @@
 namespace ddp::timelines {
 namespace {
 
-// The time of two passes around a ring with so many members.
+// The time of two passes around a ring with `members` members.
 double turns(std::int64_t members, double message_time) {
   if (members < 2) return 0;
   return 2 * static_cast<double>(members - 1) * message_time;

@@ -16,7 +16,7 @@ struct RankStep {
   std::int64_t end = 0;
 };
 
-// The number of the job's restart, and the step's number.
+// The number of the restart of the job, and the number of the step.
 using StepKey = std::pair<int, std::int64_t>;
 
 std::map<StepKey, std::vector<RankStep>> steps_of(const std::map<int, RankLine>& lines) {

@@ -1,4 +1,4 @@
-// The texts of the cells in a report's tables.
+// Formats the cells of the tables in reports.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline std::string format(const char* pattern, double value) {
   return text.data();
 }
 
-// "12.3 ms", "4.1 us"
+// Formats a time, such as "12.3 ms" or "4.1 us".
 inline std::string time_text(double nanoseconds) {
   if (nanoseconds < 1e3) return format("%.0f ns", nanoseconds);
   if (nanoseconds < 1e5) return format("%.1f us", nanoseconds / 1e3);
@@ -29,19 +29,19 @@ inline std::string time_text(double nanoseconds) {
   return format("%.2f s", nanoseconds / 1e9);
 }
 
-// "12.3 %"; "-" if the whole is 0.
+// Formats a share, such as "12.3 %"; "-" if the whole is 0.
 inline std::string share_text(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? format("%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
-// "332 bytes", "26.5 MB"
+// Formats a size, such as "332 bytes" or "26.5 MB".
 inline std::string bytes_text(std::int64_t bytes) {
   if (bytes < 10'000) return std::to_string(bytes) + " bytes";
   return bytes < 10'000'000 ? format("%.1f kB", static_cast<double>(bytes) / 1e3)
                             : format("%.1f MB", static_cast<double>(bytes) / 1e6);
 }
 
-// A name, which may contain anything, in a form that a terminal can show.
+// Shortens a name, which may contain any bytes, and makes it safe for a terminal.
 inline std::string shortened(const std::string& name) {
   constexpr std::int64_t kMost = 40;
   const std::string shown = detail::shown_text(name);
@@ -49,14 +49,14 @@ inline std::string shortened(const std::string& name) {
   return text_columns(shown) <= kMost ? shown : cut_to_columns(shown, kMost) + "...";
 }
 
-// The title of a column for one of the program's own ranges. It must differ from the titles in `taken`.
+// The title of a column for a range of the program. It differs from all titles in `taken`.
 inline std::string title(const std::string& name, const std::vector<std::string>& taken) {
   const std::string text = shortened(name);
   return std::find(taken.begin(), taken.end(), text) == taken.end() ? text : "\"" + text + "\"";
 }
 
-// Breaks a report's lines between words if they are wider than the terminal. `columns` 0: the lines stay as they are.
-// Tables fit already.
+// Wraps the lines of a report between words if they are wider than the terminal. If `columns` is 0, the lines are
+// unchanged. Tables are narrow enough already.
 inline std::string fitting(const std::string& text, std::size_t columns) {
   if (columns == 0) return text;
   std::string lines;

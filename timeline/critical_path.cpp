@@ -9,8 +9,8 @@
 namespace ddp::timelines {
 namespace {
 
-// When a rank entered a collective. The entries of all ranks into one collective have the same name and the same number
-// in their group.
+// The time when a rank entered a collective. On all ranks, the same collective has the same name and the same number
+// within its group.
 struct Arrival {
   int rank = 0;
   std::int64_t begin = 0;
@@ -22,7 +22,7 @@ class Walk {
 
   std::vector<PathPart> back_from(std::int64_t end, std::int64_t begin, int rank) {
     std::int64_t now = end;
-    // Each pass goes back in time or changes to another rank; after such a change, the next pass goes back.
+    // Each pass either moves back in time or changes to another rank; the pass after such a change moves back in time.
     for (std::size_t turns = 0; now > begin && turns < kMostTurns; ++turns) {
       const Segment segment = segment_before(rank, now, begin);
       if (segment.activity != Activity::kWait) {
@@ -48,7 +48,7 @@ class Walk {
  private:
   static constexpr std::size_t kMostTurns = 1'000'000;
 
-  // The rank's segment that ends at `now` or contains it.
+  // Returns the segment of the rank that ends at `now` or contains it.
   Segment segment_before(int rank, std::int64_t now, std::int64_t begin) const {
     const auto& segments = lines_.at(rank).segments;
     auto next = std::partition_point(segments.begin(), segments.end(), [&](const Segment& s) { return s.begin < now; });
@@ -60,7 +60,7 @@ class Walk {
     return part;
   }
 
-  // The collective that a rank waits for in this time: the last of those that end in it, or null.
+  // Returns the collective that the rank waits for during this time: the last one that ends in it, or null.
   const Slice* awaited_by(int rank, std::int64_t begin, std::int64_t end) const {
     const auto& own = lines_.at(rank).collectives;
     const Slice* awaited = nullptr;
@@ -73,7 +73,8 @@ class Walk {
     return awaited;
   }
 
-  // If recording ended before the collective did: a rank that has not entered it, and is not waiting itself.
+  // Returns a rank that never entered the awaited collective and is not waiting itself, if the recording ended before
+  // the collective did.
   std::optional<int> who_never_came(int rank, std::int64_t begin, std::int64_t end) const {
     const Slice* awaited = awaited_by(rank, begin, end);
     if (awaited == nullptr || !awaited->is_unfinished) return std::nullopt;
@@ -84,7 +85,7 @@ class Walk {
     return std::nullopt;
   }
 
-  // The rank that was last to enter the collective for which this rank waits.
+  // Returns the rank that was the last to enter the collective that this rank waits for.
   Arrival last_to_come(int rank, std::int64_t begin, std::int64_t end) const {
     Arrival last{.rank = rank, .begin = begin};
     const Slice* awaited = awaited_by(rank, begin, end);
@@ -96,7 +97,8 @@ class Walk {
     return last;
   }
 
-  // The nearest one in time: a collective of another attempt may have the same number, but it is far away.
+  // Returns the same collective on another rank. It is the match that is nearest in time, because a collective from
+  // before a restart may have the same number.
   static const Slice* find_same(const RankLine& line, const Slice& wanted) {
     const Slice* best = nullptr;
     const auto near = std::partition_point(line.collectives.begin(), line.collectives.end(),

@@ -16,7 +16,7 @@
 namespace ddp::timelines {
 namespace {
 
-// For a moment: how much of the time before it is in the set.
+// For a given time: how much of the time before it lies in a set of intervals.
 class TimeWithin {
  public:
   explicit TimeWithin(Intervals intervals) : set_(merged(std::move(intervals))) {
@@ -37,8 +37,8 @@ class TimeWithin {
 };
 
 struct RankRecord {
-  Intervals backwards{};  // with their waits for gradients, in order
-  Intervals waits{};      // for other ranks
+  Intervals backwards{};  // including their waits for gradients, in order
+  Intervals waits{};      // waits for other ranks
   std::vector<Slice> buckets{};
 };
 
@@ -56,7 +56,7 @@ RankRecord record_of_host(const RankLine& line) {
       add_run();
       continue;
     }
-    // A wait before the first backward does not belong to the backward.
+    // A wait before the first backward segment does not belong to the backward.
     if (!has_backward) run.begin = segment.begin;
     has_backward = has_backward || segment.activity == Activity::kBackward;
     run.end = segment.end;
@@ -65,7 +65,7 @@ RankRecord record_of_host(const RankLine& line) {
   return record;
 }
 
-// A device's ranges have no numbers of bytes. They are taken from the host's bucket of the same number.
+// The ranges of a device have no number of bytes. It is copied from the host's bucket with the same number.
 std::map<int, RankRecord> records_of_devices(const Trace& trace, const std::map<int, RankLine>& lines) {
   constexpr std::string_view kBucketName = "bucket ";
   std::map<int, RankRecord> records;
@@ -106,7 +106,7 @@ struct Reduction {
   }
 };
 
-// The backwards that reduced gradients.
+// Returns the backward passes that reduced gradients.
 std::vector<Reduction> reductions_of(const RankRecord& record) {
   std::vector<Reduction> reductions;
   auto bucket = record.buckets.begin();
@@ -125,7 +125,7 @@ std::vector<Reduction> reductions_of(const RankRecord& record) {
   return reductions;
 }
 
-// The times in which steps were not recorded, or in which the job was restarted.
+// Returns the intervals in which no steps were recorded, or in which the job was restarted.
 Intervals gaps_of(const RankLine& line) {
   Intervals gaps;
   for (std::size_t i = 1; i < line.steps.size(); ++i) {
@@ -151,7 +151,7 @@ class CycleReader {
   CycleReader(const RankRecord& record, const RankLine& line)
       : gaps_(gaps_of(line)), waits_(record.waits), pauses_(pauses_of(line)), others_(both(record.waits, line)) {}
 
-  // Returns nothing if a part of the time between the two was not recorded.
+  // Returns nullopt if a part of the time between the two reductions was not recorded.
   std::optional<Cycle> between(const Reduction& before, const Reduction& now) {
     const std::int64_t begin = before.backward.end;
     const std::int64_t end = now.backward.end;

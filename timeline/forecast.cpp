@@ -19,8 +19,8 @@ Algorithm faster(double bytes, const Scenario& scenario) {
   return is_ring ? Algorithm::kRing : Algorithm::kHierarchical;
 }
 
-// When the first `bytes` of all gradients are ready. Between two known moments, bytes are assumed to become ready
-// evenly.
+// Returns when the first `bytes` of all gradients are ready. The times between two known points are interpolated
+// linearly.
 class ReadyBytes {
  public:
   ReadyBytes(double backward, const std::vector<double>& bytes, const std::vector<double>& ready) {

@@ -1,5 +1,5 @@
-// Predicts the time of a step with more ranks and another network. Buckets become ready as recorded on the slowest
-// rank, and are reduced one after another.
+// Predicts the duration of a step with more ranks and another network. The prediction assumes that buckets become ready
+// as recorded on the slowest rank, and are reduced one after another.
 #pragma once
 
 #include <cstdint>
@@ -17,40 +17,42 @@ struct Scenario {
   std::optional<Algorithm> algorithm = std::nullopt;  // unset: the faster one for each bucket
 };
 
-// Nanoseconds.
+// A predicted step. Times are in nanoseconds.
 struct Prediction {
   Placement placement{};
   double computing = 0;  // of the slowest rank
   double all_reduce = 0;
   double step = 0;
-  double efficiency = 0;                   // the time of a step of one rank alone, divided by this time
+  double efficiency = 0;                   // the duration of a step of a single rank, divided by the predicted duration
   Algorithm algorithm = Algorithm::kRing;  // for the largest bucket
 };
 
 struct BucketChoice {
-  std::int64_t cap = 0;  // bytes of a bucket; 0: all gradients are in one
+  std::int64_t cap = 0;  // the maximum bytes of a bucket; 0: all gradients are in one bucket
   std::int64_t buckets = 1;
   double step = 0;
 };
 
-// When a bucket is reduced.
+// The times of the reduction of a bucket.
 struct TimedBucket {
   double ready = 0;
   double transfer = 0;
 };
-// When the last bucket is reduced if each begins when it is ready and the one before is done; 0 without buckets.
+// Returns when the last reduction ends, if each one begins as soon as its bucket is ready and the previous reduction
+// has ended; 0 without buckets.
 double end_of_reductions(const std::vector<TimedBucket>& buckets);
 
 class Forecast {
  public:
   explicit Forecast(const Cycles& cycles);
 
-  double step_of_one() const;  // without other ranks
+  double step_of_one() const;  // the duration of a step of a single rank
   Prediction predict(const Scenario& scenario) const;
-  // The predictions for 1, 2, 4 ... ranks up to `most`, and for the scenario's own number. The number of ranks on a
-  // host is the scenario's.
+  // Returns predictions for 1, 2, 4 ... ranks up to `most`, and for the number of ranks in the scenario. The number of
+  // ranks per host is that of the scenario.
   std::vector<Prediction> curve(const Scenario& scenario, std::int64_t most) const;
-  // With buckets of powers of two bytes, ascending. Between two recorded buckets gradients become ready evenly.
+  // Returns predictions for bucket sizes that are powers of two, ascending. Between two recorded buckets, gradients are
+  // assumed to become ready at a constant rate.
   std::vector<BucketChoice> bucket_choices(const Scenario& scenario) const;
 
  private:
@@ -58,12 +60,13 @@ class Forecast {
   std::vector<double> ready_on(std::int64_t ranks) const;
 
   std::vector<double> bytes_;
-  std::vector<std::vector<double>> ready_;  // of each bucket, ascending, as what follows
+  std::vector<std::vector<double>> ready_;  // the ready times of each bucket; ascending, like the following members
   std::vector<double> backward_;
   std::vector<double> computing_;
 };
 
-// The choice with the shortest step; of several that differ by less than 0.1 % the one with the largest buckets.
+// Returns the choice with the shortest step. If several differ by less than 0.1 %, returns the one with the largest
+// buckets.
 const BucketChoice& best_of(const std::vector<BucketChoice>& choices);
 
 }  // namespace ddp::timelines

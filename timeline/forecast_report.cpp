@@ -29,7 +29,7 @@ std::string count_of(std::size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// Buckets are set in powers of two.
+// Formats the size of a bucket, which is a power of two.
 std::string cap_text(const BucketChoice& choice) {
   constexpr std::int64_t kMebi = std::int64_t{1} << 20;
   if (choice.cap == 0) return "all";
@@ -96,7 +96,7 @@ std::string forecast_text(const Cycles& cycles, const Scenario& scenario, std::s
   std::string text = recorded(cycles);
   text += '\n';
   text += curve_table(curve, columns);
-  const std::size_t known = cycles.all.size() / 2;  // see expected_maximum()
+  const std::size_t known = cycles.all.size() / 2;  // expected_maximum() explains the limit
   if (curve.back().placement.ranks > static_cast<std::int64_t>(known)) {
     text += "computing is that of the slowest rank; for more than " + count_of(known, "rank") +
             " it is extrapolated: record more steps for a better estimate\n";

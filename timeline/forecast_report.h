@@ -1,4 +1,4 @@
-// The report of a forecast, as text for a terminal and as JSON.
+// Reports a forecast, as text for a terminal or as JSON.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace ddp::timelines {
 
-// The curve has at least this many ranks.
+// The curve extends to at least this number of ranks.
 inline constexpr std::int64_t kCurveEnd = 1024;
 
-// `columns`: the width of the terminal; 0: tables have their natural width.
+// `columns` is the width of the terminal. If it is 0, tables have their natural width.
 std::string forecast_text(const Cycles& cycles, const Scenario& scenario, std::size_t columns = 0);
-// One JSON object; times are milliseconds.
+// Returns one JSON object with times in milliseconds.
 std::string forecast_json(const Cycles& cycles, const Scenario& scenario);
 
 }  // namespace ddp::timelines

@@ -1,4 +1,4 @@
-// Sets of moments: intervals that neither touch nor overlap, in order.
+// Sets of points in time, stored as sorted intervals that neither touch nor overlap.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ struct Interval {
 };
 using Intervals = std::vector<Interval>;
 
-// Of intervals in any order.
+// Makes such a set from intervals in any order.
 inline Intervals merged(Intervals intervals) {
   std::erase_if(intervals, [](const Interval& each) { return each.end <= each.begin; });
   std::sort(intervals.begin(), intervals.end(),

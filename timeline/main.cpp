@@ -1,4 +1,4 @@
-// ddprun-timeline: where the time of a recorded training goes.
+// ddprun-timeline: analyses where a recorded training run spends its time.
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ void print(const std::string& text) {
   }
 }
 
-// Errors name the file.
+// Calls `read` and adds the file name to its errors.
 template <typename Read>
 auto of_file(const Options& options, Read read) {
   try {

@@ -26,7 +26,7 @@ constexpr std::size_t kMuchText = std::size_t{1} << 20;
   throw TraceError(file + ": " + why);
 }
 
-// A line, without the comma after it; false at the end.
+// Reads a line and removes its trailing comma. Returns false at the end.
 bool next_line(std::istream& file, std::string& line) {
   line.clear();
   for (int byte = file.get(); byte != std::char_traits<char>::eof(); byte = file.get()) {
@@ -36,7 +36,7 @@ bool next_line(std::istream& file, std::string& line) {
     }
     if (line.size() < kLongestLine) line += static_cast<char>(byte);
   }
-  return false;  // a line without an end was cut off
+  return false;  // the last line is truncated: it has no newline
 }
 
 struct Header {
@@ -61,7 +61,7 @@ Header read_header(std::istream& file, const std::string& name) {
   return header;
 }
 
-// Adds microseconds, rounded to the three decimals that the file has.
+// Adds microseconds, and rounds the result to the three decimals that the file uses.
 void shift(ordered_json& object, const char* key, double microseconds) {
   if (object.contains(key) && object[key].is_number()) {
     object[key] = std::round((object[key].get<double>() + microseconds) * 1000) / 1000;
@@ -73,7 +73,7 @@ class Merger {
   explicit Merger(detail::TraceFile& out) : out_(out) {}
 
   void add(const std::string& name, std::istream& file, double shift_by) {
-    std::map<std::int64_t, int> restarts;  // the restart to which the rank's next events belong
+    std::map<std::int64_t, int> restarts;  // for each rank, the restart that its next events belong to
     for (std::string line; next_line(file, line);) {
       if (!line.starts_with("{\"ph\":")) {
         if (line.starts_with("],\"ddprun\":")) add_totals(line);
@@ -108,7 +108,7 @@ class Merger {
     const auto args = event.value("args", ordered_json::object());
     return args.is_object() ? restart_of(args.value("name", "")) : 0;
   }
-  // If nodes join and leave, a rank may be on another node after a restart.
+  // After a restart, a rank may be on another node if nodes joined or left the job.
   void claim(std::int64_t rank, int restart, const std::string& name) {
     const auto [owner, is_new] = owners_.try_emplace({rank, restart}, name);
     if (owner->second == name) return;
@@ -141,14 +141,15 @@ struct Part {
   Header header;
 };
 
-// Identifies a file under any of its names; nothing if there is no such file.
+// Identifies a file by device and inode, so that different names of the same file are equal. Returns nullopt if there
+// is no such file.
 std::optional<std::pair<dev_t, ino_t>> identity_of(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return std::nullopt;
   return std::pair(status.st_dev, status.st_ino);
 }
 
-// Opens all files before `out` is written, since one of them may be the same file as `out`.
+// Opens all input files before `out` is written, because one of them may be the same file as `out`.
 std::vector<Part> open_parts(const std::vector<std::string>& files, const std::string& out) {
   const auto target = identity_of(out);
   std::map<std::pair<dev_t, ino_t>, std::string> known;

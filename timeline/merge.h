@@ -1,4 +1,4 @@
-// Joins the files of several ranks, or of several nodes, into one.
+// Merges the timelines of several ranks or nodes into one file.
 #pragma once
 
 #include <string>
@@ -7,13 +7,14 @@
 namespace ddp::timelines {
 
 struct MergeResult {
-  std::size_t events = 0;  // without those that only name ranks and lanes
-  // Files whose hosts' clocks were compared by the time of day only.
+  std::size_t events = 0;  // excludes events that only name ranks and lanes
+  // The files from hosts that were synchronized only by comparing the time of day.
   std::vector<std::string> by_time_of_day{};
 };
 
-// Writes `out`, whose times are those of the first file. Throws TraceError, naming the file, when one is not a timeline
-// of ours or is named twice, two have the same rank of the same attempt, or `out` cannot be written.
+// Writes `out` with times relative to the first file. Throws TraceError with the name of the file if a file is not a
+// timeline of ddprun or is given twice, if two files contain the same rank of the same attempt, or if `out` cannot be
+// written.
 MergeResult merge_traces(const std::vector<std::string>& files, const std::string& out);
 
 }  // namespace ddp::timelines

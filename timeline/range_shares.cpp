@@ -26,7 +26,7 @@ Intervals all_of(const Ranges& ranges) {
   return merged(std::move(all));
 }
 
-// The time to which a rank's shares refer: its steps, or the whole recording if there are no steps.
+// The intervals that the shares of a rank refer to: its steps, or the whole recording if there are no steps.
 Intervals window_of(const Ranges& ranges, const std::map<int, RankLine>& lines, int rank) {
   Intervals steps;
   if (const auto line = lines.find(rank); line != lines.end()) {
@@ -46,7 +46,7 @@ RangeShare share_of(Ranges ranges, const Intervals& window) {
     if (name != kWait) busy.insert(busy.end(), each.begin(), each.end());
   }
   share.busy = total(merged(std::move(busy)));
-  // The range of backward includes its wait for the gradients.
+  // The range of backward includes its wait for the gradients, which must be subtracted.
   const Intervals backward = ranges_named(ranges, kBackward);
   const Intervals transfers = common(ranges_named(ranges, kCommunication), backward);
   const Intervals waits = common(ranges_named(ranges, kWait), backward);
@@ -55,7 +55,7 @@ RangeShare share_of(Ranges ranges, const Intervals& window) {
   return share;
 }
 
-// The names with the largest sums over all ranks.
+// Returns the names with the largest total time over all ranks.
 std::vector<std::string> largest(const std::map<int, RangeShare>& shares, std::size_t most) {
   std::map<std::string, std::int64_t> sums;
   for (const auto& [rank, share] : shares) {

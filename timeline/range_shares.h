@@ -1,5 +1,5 @@
-// What ranges take of each rank's steps, by their names: those of its devices, or the program's own, which may lie
-// within phases and in any thread.
+// The time of each rank's steps that is spent in named ranges: the ranges of its devices, or those of the program. The
+// ranges of the program may lie within phases and in any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@
 
 namespace ddp::timelines {
 
-// Nanoseconds within the rank's steps, over all its lanes: where several do the same at once it counts once.
+// Nanoseconds within the steps of a rank. Ranges with the same name that overlap in several lanes are counted once.
 struct RangeShare {
-  std::int64_t total = 0;                       // of the steps; without any, from the first range to the last one
-  std::int64_t busy = 0;                        // in any range but that of waiting for gradients
-  std::map<std::string, std::int64_t> times{};  // by the range's name; all buckets are "communication"
-  std::int64_t others = 0;                      // in ranges of further names
-  std::int64_t hidden = 0;                      // of communication, while backward computes
+  std::int64_t total = 0;  // the duration of the steps, or of the whole recording if there are no steps
+  std::int64_t busy = 0;   // in any range, except waits for gradients
+  std::map<std::string, std::int64_t> times{};  // by the name of the range; all buckets count as "communication"
+  std::int64_t others = 0;                      // in ranges with other names
+  std::int64_t hidden = 0;                      // communication that overlaps with the computation of backward
 };
 
 struct RangeShares {
-  std::vector<std::string> names{};   // that take most time, of all ranks together, in that order
-  std::map<int, RangeShare> ranks{};  // none for ranks without such ranges
+  std::vector<std::string> names{};   // the names with the largest total time over all ranks, in descending order
+  std::map<int, RangeShare> ranks{};  // contains only ranks that have such ranges
 };
 
-// `activity`: kDevice, or kUser for the program's own. At most so many names.
+// `activity` is kDevice, or kUser for the ranges of the program. `names` is the maximum number of names.
 RangeShares range_shares(const Trace& trace, const std::map<int, RankLine>& lines, Activity activity,
                          std::size_t names);
 

@@ -10,7 +10,7 @@ bool is_phase(Activity activity) {
   return activity != Activity::kUser && activity < Activity::kCollective;
 }
 
-// The activity is that of the innermost phase: the user's ranges within a phase belong to the phase.
+// The segment has the activity of the innermost phase: user ranges within a phase count as that phase.
 Segment segment_of(const std::vector<const Slice*>& open, std::int64_t begin, std::int64_t end) {
   Segment segment{.begin = begin, .end = end, .name = open.empty() ? kNoName : open.back()->name};
   const auto phase =
@@ -65,7 +65,7 @@ void sort_by_begin(std::vector<Slice>& slices) {
 }  // namespace
 
 std::map<int, RankLine> rank_lines(const Trace& trace) {
-  // Each process of a rank has threads of its own.
+  // Each process of a rank has its own threads.
   using Process = std::pair<int, std::uint16_t>;
   std::map<int, RankLine> lines;
   std::map<Process, std::map<std::uint64_t, std::int64_t>> phase_time;
@@ -76,7 +76,7 @@ std::map<int, RankLine> rank_lines(const Trace& trace) {
     if (slice.activity == Activity::kCollective) line.collectives.push_back(slice);
     if (is_phase(slice.activity)) phase_time[{slice.rank, slice.restart}][slice.lane] += slice.duration();
   }
-  // For a rank that reports only ranges of its own, the time in these decides.
+  // If a rank has user ranges but no phases, these ranges determine the training thread.
   std::map<Process, std::map<std::uint64_t, std::int64_t>> own_time;
   for (const Slice& slice : trace.slices) {
     const Process process(slice.rank, slice.restart);

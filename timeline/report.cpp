@@ -15,14 +15,14 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Of ranges by their names.
+// The maximum number of columns for named ranges.
 constexpr std::size_t kMostColumns = 8;
 
 std::string activity_text(Activity activity) {
   return activity == Activity::kCollective ? "communication" : std::string(name_of(activity));
 }
 
-// "from 5 to 14", by restarts where there are some.
+// Returns the range of step numbers, such as "from 5 to 14", for each restart if there are any.
 std::string numbers_of(const Analysis& analysis) {
   std::string text;
   for (std::size_t begin = 0; begin < analysis.steps.size();) {
@@ -67,7 +67,7 @@ std::string activity_text(const Trace& trace, Activity activity, std::uint32_t n
   return activity == Activity::kUser ? own_name(trace, name) : activity_text(activity);
 }
 
-// The program's own ranges and phases with the most time, summed over all ranks. The others are shown together as "own
+// Returns the user-defined ranges with the largest total time over all ranks. All others are shown together as "own
 // ranges".
 std::vector<std::uint32_t> largest_own(const Analysis& analysis) {
   std::map<std::uint32_t, std::int64_t> sums;
@@ -103,7 +103,7 @@ std::string shares(const Trace& trace, const Analysis& analysis, std::size_t col
   if (has_rest) rows[0].emplace_back("own ranges");
   for (const auto& [rank, share] : analysis.ranks) {
     Row row{std::to_string(rank)};
-    if (share.times[static_cast<std::size_t>(Activity::kOther)] == share.total) {  // the file ends before its first one
+    if (share.times[static_cast<std::size_t>(Activity::kOther)] == share.total) {  // no step of it was recorded
       row.resize(rows[0].size(), "-");
       rows.push_back(std::move(row));
       continue;
@@ -136,7 +136,7 @@ std::string overlap(const Analysis& analysis, std::size_t columns) {
   return text + "\n" + detail::text_table(rows, columns);
 }
 
-// The columns for named ranges: their titles, and the cells of each rank.
+// The columns for named ranges: their titles and the cells of each rank.
 class RangeColumns {
  public:
   RangeColumns(const RangeShares& shares, const std::vector<std::string>& taken) : names_(shares.names) {
@@ -178,7 +178,7 @@ std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, st
          detail::text_table(rows, columns);
 }
 
-// Includes the ranges within phases, which the first table counts as the phases.
+// Includes ranges within phases. The first table counts these as part of the phase.
 std::string own_ranges(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
   const RangeShares shares = range_shares(trace, lines, Activity::kUser, kMostColumns);
   if (shares.names.empty()) return "";

@@ -1,4 +1,4 @@
-// The report of an analysis, as text for a terminal and as JSON.
+// Reports an analysis, as text for a terminal or as JSON.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace ddp::timelines {
 
-// No table is wider than `columns`, the width of the terminal; 0: tables have their natural width.
+// `columns` is the width of the terminal, which no table exceeds. If it is 0, tables have their natural width.
 std::string report_text(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis,
                         std::size_t columns = 0);
-// One JSON object; times are milliseconds.
+// Returns one JSON object with times in milliseconds.
 std::string report_json(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis);
 
 }  // namespace ddp::timelines

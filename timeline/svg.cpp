@@ -20,8 +20,8 @@ constexpr double kTop = 64;
 constexpr double kBar = 18;
 constexpr double kGap = 3;
 constexpr double kRankGap = 14;
-constexpr double kLetter = 6.2;         // a letter's width in bars
-constexpr std::size_t kMostRanks = 64;  // more are not readable as a picture
+constexpr double kLetter = 6.2;         // the width of a letter in the labels of bars
+constexpr std::size_t kMostRanks = 64;  // a picture with more ranks is not readable
 constexpr std::size_t kMostBars = 4000;
 
 struct Colour {
@@ -29,7 +29,7 @@ struct Colour {
   std::string_view name;
   std::string_view code;
 };
-// Okabe and Ito's colours, which colour-blind readers can distinguish.
+// The colours of Okabe and Ito, which colour-blind readers can distinguish.
 constexpr std::array kColours = {Colour{Activity::kData, "data", "#999999"},
                                  Colour{Activity::kForward, "forward", "#56B4E9"},
                                  Colour{Activity::kBackward, "backward", "#0072B2"},
@@ -141,7 +141,7 @@ class Picture {
         segment.name < trace_.names.size() ? trace_.names[segment.name] : colour->name);
   }
 
-  // Buckets that overlap are drawn below each other.
+  // Overlapping buckets are drawn below each other.
   void draw_buckets(const RankLine& line) {
     std::vector<std::int64_t> ends;
     for (const Slice& bucket : line.buckets) {
@@ -170,7 +170,7 @@ class Picture {
               number(y_) + "\"/>\n";
       const std::string time = time_text(at);
       const double half = kLetter * static_cast<double>(time.size()) / 2;
-      const double middle = std::min(x_of(begin), kWidth - half);  // the last label may be at the edge
+      const double middle = std::min(x_of(begin), kWidth - half);  // the last label may reach the edge
       grid += "<text x=\"" + number(middle) + "\" y=\"" + number(y_ + 14) + "\" text-anchor=\"middle\">" + time +
               "</text>\n";
     }

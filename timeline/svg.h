@@ -1,4 +1,4 @@
-// One step of all ranks as a picture.
+// Draws one step of all ranks as a picture.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ddp::timelines {
 
-// The representative step: for each rank what it does, and its buckets beside that; the critical path has a frame. Fits
-// light and dark pages.
+// Draws the representative step: the activities of each rank with its buckets, and a frame around the critical path.
+// The picture is readable on light and dark pages.
 std::string draw_svg(const Trace& trace, const std::map<int, RankLine>& lines, const Analysis& analysis);
 
 }  // namespace ddp::timelines

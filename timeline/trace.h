@@ -1,4 +1,4 @@
-// A timeline in memory, as ddprun-timeline reads it. Times are nanoseconds of the file.
+// A timeline in memory, as ddprun-timeline uses it. Times are in nanoseconds, relative to the time origin of the file.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ddp::timelines {
 
-// The kind of a slice; ddprun writes it as the category.
+// The kind of a slice, which ddprun writes as the category of the event.
 enum class Activity : std::uint8_t {
   kUser,
   kOther,
@@ -34,15 +34,15 @@ std::optional<Activity> activity_named(std::string_view name);
 struct Slice {
   int rank = 0;
   Activity activity = Activity::kUser;
-  std::uint16_t restart = 0;  // of the job, in which it was
+  std::uint16_t restart = 0;  // the restart of the job in which the slice was recorded
   std::uint64_t lane = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::uint32_t name = 0;                              // index into Trace::names
-  std::int64_t number = -1;                            // a step's, bucket's or collective's; -1: none
-  std::int64_t bytes = 0;                              // of a bucket
+  std::int64_t number = -1;                            // the number of the step, bucket or collective; -1: none
+  std::int64_t bytes = 0;                              // the size of a bucket
   std::optional<std::int64_t> started = std::nullopt;  // when a bucket's transfer began
-  bool is_unfinished = false;                          // when recording ended
+  bool is_unfinished = false;                          // the recording ended before the slice did
 
   std::int64_t duration() const { return end - begin; }
 };
@@ -50,11 +50,11 @@ struct Slice {
 struct Trace {
   std::vector<Slice> slices{};
   std::vector<std::string> names{};
-  std::map<int, std::string> ranks{};  // "rank 0 on host", by rank
-  std::uint64_t events = 0;            // of any kind, without those that only name ranks and lanes
-  std::uint64_t lost = 0;              // events for which there was no room
-  std::int64_t clock_error = 0;  // the most by which times of different hosts may differ from the truth, in nanoseconds
-  bool is_cut_off = false;       // the process that wrote it was killed
+  std::map<int, std::string> ranks{};  // such as "rank 0 on host", by rank
+  std::uint64_t events = 0;            // of all kinds, except those that only name ranks and lanes
+  std::uint64_t lost = 0;              // events that were not recorded because there was no room
+  std::int64_t clock_error = 0;        // the maximum error in nanoseconds when times of different hosts are compared
+  bool is_cut_off = false;             // the process that wrote the file was killed
 };
 
 }  // namespace ddp::timelines

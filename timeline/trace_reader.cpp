@@ -20,7 +20,7 @@
 namespace ddp::timelines {
 namespace {
 
-// The bytes of a stream, as long as no string in them is longer than `most`.
+// Passes on the bytes of a stream. Throws if a string in them is longer than `most` bytes.
 class CheckedBytes : public std::streambuf {
  public:
   CheckedBytes(std::istream& from, std::size_t most) : from_(from), most_(most) {}
@@ -61,7 +61,7 @@ using nlohmann::json;
 constexpr std::array<std::string_view, kActivities> kNames = {
     "user",       "other",   "data", "forward",    "backward", "optimizer", "checkpoint",
     "evaluation", "closing", "wait", "collective", "bucket",   "device",    "step"};
-// No host runs for so many microseconds; a larger number is not a time.
+// The maximum uptime of a host. A larger number is not a valid time.
 constexpr double kMostMicroseconds = 9e12;
 constexpr double kMostWhole = 9e15;
 constexpr int kMostRestarts = 65'535;
@@ -88,7 +88,7 @@ std::string number_text(double number) {
   return text.data();
 }
 
-// Takes what is needed out of the parser's events; path_ has the keys that lead to where it is.
+// Extracts the needed values from the events of the parser. path_ contains the keys that lead to the current position.
 class Handler : public json::json_sax_t {
  public:
   Handler(Trace& trace, const ReadLimits& limits) : trace_(trace), limits_(limits) {}
@@ -144,10 +144,10 @@ class Handler : public json::json_sax_t {
     return false;
   }
 
-  // `is_at_end`: the parser has seen all bytes.
+  // `is_at_end`: the parser has read all bytes.
   void finish(bool is_parsed, bool is_at_end) {
     if (!is_ours_) refuse();
-    // The end of a file that was cut off is an incomplete event.
+    // A truncated file ends with an incomplete event, which is not an error.
     if (!is_parsed && !is_at_end) {
       throw TraceError("it is not JSON at byte " + std::to_string(failed_at_));
     }
@@ -160,7 +160,7 @@ class Handler : public json::json_sax_t {
         "it is not a timeline of ddprun: expected a file that `ddprun --timeline` or ddp::Timeline has written (traces "
         "of PyTorch's profiler and of Horovod cannot be read)");
   }
-  // Only the first levels of nesting matter; deeper ones are only counted.
+  // Only the first levels of nesting are significant; deeper ones are only counted.
   void push() {
     ++depth_;
     if (depth_ > 1 && path_.size() < kMostPath && depth_ == path_.size() + 2) path_.push_back(last_);
@@ -257,7 +257,7 @@ class Handler : public json::json_sax_t {
   bool is_ours_ = false;
   Event event_;
   std::unordered_map<std::string, std::uint32_t> indices_;
-  std::unordered_map<int, std::uint16_t> restarts_;  // that the rank's events are of, as they come
+  std::unordered_map<int, std::uint16_t> restarts_;  // for each rank, the restart that its current events belong to
   std::size_t failed_at_ = 0;
   std::size_t events_seen_ = 0;  // of all kinds
 };
@@ -278,7 +278,7 @@ std::optional<Activity> activity_named(std::string_view name) {
 std::ifstream open_trace(const std::string& file) {
   struct stat status {};
   const bool exists = ::stat(file.c_str(), &status) == 0;
-  if (exists && S_ISDIR(status.st_mode)) errno = EISDIR;  // the error of a read
+  if (exists && S_ISDIR(status.st_mode)) errno = EISDIR;  // the error that reading a directory would give
   std::ifstream stream;
   if (exists && !S_ISDIR(status.st_mode)) stream.open(file, std::ios::binary);
   if (!stream.is_open()) throw TraceError(file + ": it cannot be read: " + std::strerror(errno));

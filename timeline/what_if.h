@@ -1,4 +1,4 @@
-// The option --what-if: how many ranks there would be, on which hosts and network.
+// Parses the option --what-if: the number of ranks to predict for, their hosts and their network.
 #pragma once
 
 #include <stdexcept>
@@ -9,13 +9,14 @@
 
 namespace ddp::timelines {
 
-// What is wrong with the option's value: what was expected, and what was got.
+// The error in the value of the option: what was expected and what was given.
 class WhatIfError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// "ranks=1024,hosts=128,bandwidth=400Gbit,latency=5us": see kWhatIfHelp. Throws WhatIfError.
+// Parses a value such as "ranks=1024,hosts=128,bandwidth=400Gbit,latency=5us"; kWhatIfHelp describes the format. Throws
+// WhatIfError.
 Scenario parse_what_if(std::string_view text);
 
 inline constexpr const char* kWhatIfHelp =

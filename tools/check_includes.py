@@ -1,19 +1,21 @@
 """Checks that folders include only what docs/design.md allows: `check_includes.py [project root]`.
 
-The arrows are read from docs/design.md ("a, b → c → d"), so that page is the rule. Besides:
-  - public headers stand in include/ddprun/FOLDER and are included as <ddprun/FOLDER/...>, by their own source in quotes; they
-    include no private header and do not say "Internal". ddprun/ddp.h, which users include, may include those of every folder.
-  - include/ddprun/detail/FOLDER has what only templates and inline functions of public headers need. It belongs to FOLDER. No page,
-    no example and not ddprun/ddp.h names a header of it.
+The allowed includes are read from the arrows in docs/design.md ("a, b → c → d"), so that page defines the rule. Also:
+  - public headers are in include/ddprun/FOLDER and are included as <ddprun/FOLDER/...>, by their own source in quotes;
+    they include no private header and do not say "Internal". ddprun/ddp.h, which users include, may include those of
+    every folder.
+  - include/ddprun/detail/FOLDER contains what only templates and inline functions of public headers need. It belongs to
+    FOLDER. Its headers are not named by any page, by any example or by ddprun/ddp.h.
   - there are at most 105 public headers, and ddprun/ddp.h or a page (README.md, docs/) names each of them.
-  - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those further left; what lies in FOLDER itself
-    is above them, or where "." stands. "inside FOLDER/a: ..." orders the sub-folders of one of them. A public header belongs to the sub-folder that
-    has its source; one without a source, to the highest that it includes. Where "(at most N folders, M arrows)" stands, FOLDER has no more
-    sub-folders than N, and no more than M pairs of them of which one includes the other.
+  - "inside FOLDER: a < b, c < d" orders sub-folders: each includes only itself and those to its left. Files directly in
+    FOLDER are above all of them, or at the position of "." if the line contains it. "inside FOLDER/a: ..." orders the
+    sub-folders of a sub-folder. A public header belongs to the sub-folder that contains its source; a header without a
+    source belongs to the highest sub-folder that it includes. With "(at most N folders, M arrows)", FOLDER has at most
+    N sub-folders, and in at most M pairs of these one includes the other.
   - only comm/ includes c10d, gloo, CUDA and NCCL headers.
-  - a folder's README.md says after "May include:" what the arrows allow.
-  - the section "Walks" is true (walks.py).
-Prints one line per violation; the exit status is 1 if there is any.
+  - the line "May include:" in the README.md of a folder matches the arrows.
+  - the section "Walks" is correct (walks.py).
+Prints one line per violation; the exit status is 1 if there are any.
 """
 
 import dataclasses
@@ -30,17 +32,17 @@ UMBRELLA = PUBLIC / "ddp.h"
 DETAIL = PUBLIC / "detail"
 MOST_PUBLIC_HEADERS = 105
 HEADER_NAME = re.compile(r"\bddprun/[\w/]+\.h\b")
-FOR_MAINTAINERS = {"design.md", "messages.md"}  # of docs/: they may name any file
+FOR_MAINTAINERS = {"design.md", "messages.md"}  # in docs/: these may name any file
 COMM_ONLY = re.compile(r"torch/csrc/distributed/|gloo/|c10/cuda/|ATen/cuda/|THC/|nccl|cuda")
 INTERNAL = re.compile(r"// Internal\b")
 LIBTORCH = re.compile(r"torch/|ATen/|c10/|caffe2/")
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 MAY_INCLUDE = re.compile(r"^May include: (.*)\.$", re.MULTILINE)
-TOP = 1000  # the layer of what lies in a folder itself
+TOP = 1000  # the layer of files that lie directly in a folder
 
 
 def read_arrows(design: str) -> dict[str, set[str]]:
-    """{folder: everything that it may include}, following arrows to their end."""
+    """Returns {folder: all folders that it may include}, directly or through other arrows."""
     direct: dict[str, set[str]] = {}
     for line in design.splitlines():
         if not line.startswith("    ") or "→" not in line:
@@ -66,7 +68,7 @@ INSIDE = re.compile(r"^    inside ([\w/]+)(?: \(at most (\d+) folders, (\d+) arr
 
 
 def read_layers(design: str) -> dict[str, dict[str, int]]:
-    """{folder: {sub-folder: its layer}}."""
+    """Returns {folder: {sub-folder: its layer}}."""
     layers = {}
     for folder, _, _, order in INSIDE.findall(design):
         groups = enumerate(order.split("<"))
@@ -75,7 +77,7 @@ def read_layers(design: str) -> dict[str, dict[str, int]]:
 
 
 def read_limits(design: str) -> dict[str, tuple[int, int]]:
-    """{folder: (most sub-folders, most arrows between them)}."""
+    """Returns {folder: (maximum number of sub-folders, maximum number of arrows between them)}."""
     return {folder: (int(folders), int(arrows)) for folder, folders, arrows, _ in INSIDE.findall(design) if folders}
 
 
@@ -83,9 +85,9 @@ def read_limits(design: str) -> dict[str, tuple[int, int]]:
 class Include:
     line: int
     text: str
-    is_public: bool  # spelled as a public header of ours
+    is_public: bool  # written as the path of a public header of this project
     folder: str
-    path: pathlib.PurePath | None  # of ours, and there
+    path: pathlib.PurePath | None  # None unless it is an existing file of this project
 
 
 class Tree:
@@ -110,13 +112,13 @@ class Tree:
                 is_public = parts[0] == "ddprun"
                 path = pathlib.PurePath("include", match[2]) if is_public else pathlib.PurePath(match[2])
                 folder = self.folder_of(path)
-                is_there = (self.root / path).is_file() or (self.root / f"{path}.in").is_file()  # the latter is made by CMake
+                is_there = (self.root / path).is_file() or (self.root / f"{path}.in").is_file()  # made by CMake
                 found.append(Include(number, match[2], is_public, folder, path if is_there else None))
         return found
 
     @staticmethod
     def inside(name: pathlib.PurePath) -> tuple[str, ...]:
-        """A public header's folder, its sub-folder if any, and its file name."""
+        """Returns the folder of a public header, its sub-folder if any, and its file name."""
         return name.relative_to(DETAIL if name.is_relative_to(DETAIL) else PUBLIC).parts
 
     @classmethod
@@ -124,7 +126,7 @@ class Tree:
         return cls.inside(name)[0] if name.is_relative_to(PUBLIC) and len(cls.inside(name)) > 1 else name.parts[0]
 
     def unit(self, name: pathlib.PurePath) -> set[pathlib.PurePath]:
-        """A file, and the header or source that it makes a unit with."""
+        """Returns a file and its corresponding header or source."""
         inside = pathlib.PurePath(*self.inside(name)) if name.is_relative_to(PUBLIC) else name
         stems = {inside.with_suffix(""), pathlib.PurePath(self.folder_of(name), inside.stem)}
         names = {place / f"{stem}{suffix}" for stem in stems for place in (pathlib.PurePath(), PUBLIC, DETAIL) for suffix in (".h", ".cpp")}
@@ -135,7 +137,8 @@ class Tree:
         return any(include.path in target for source, target in (units, units[::-1]) for path in source for include in self.includes(path))
 
     def floor(self, name: pathlib.PurePath) -> tuple[int | None, ...]:
-        """The layers of a file in its folder, in the sub-folder that it is in, and so on, of which the first that differs tells who is above."""
+        """Returns the layers of a file: in its folder, then in its sub-folder, and so on. To compare two files, the
+        first layer that differs decides which one is higher."""
         if name.is_relative_to(PUBLIC):
             return (self.layer(name),)
         return tuple(self.layer_in(len(folder.parts), name) for folder in reversed(name.parents[:-1]))
@@ -148,7 +151,7 @@ class Tree:
 
     @functools.cache
     def layer(self, name: pathlib.PurePath) -> int | None:
-        """The layer of a file in its folder; None where the design gives its sub-folder none."""
+        """Returns the layer of a file in its folder; None if the design defines no layer for its sub-folder."""
         folder = self.folder_of(name)
         layers = self.layers.get(folder)
         if not layers:
@@ -189,7 +192,7 @@ class Tree:
                 yield f"{folder}/README.md: docs/design.md allows: {expected}"
 
     def excesses(self):
-        """Folders with more sub-folders, or more arrows between these, than the design allows."""
+        """Yields folders with more sub-folders than the design allows, or with more arrows between them."""
         for folder, (most_folders, most_arrows) in self.limits.items():
             depth = len(pathlib.PurePath(folder).parts)
             files = [name for name in self.sources() if name.is_relative_to(folder) and len(name.parts) > depth + 1]
@@ -247,10 +250,10 @@ class Tree:
         return "which is not below it in docs/design.md" if (self.layer(include.path) or 0) > self.layer(name) else None
 
     def objection_to_private(self, name: pathlib.PurePath, other: pathlib.PurePath) -> str | None:
-        """Compares the two where their paths part."""
+        """Compares the layers of both files in the deepest folder that contains both."""
         depth = next(i for i, parts in enumerate(zip(name.parts, other.parts)) if parts[0] != parts[1])
         if len(name.parts) == len(other.parts) == depth + 1:
-            return None  # in one folder
+            return None  # both are in the same folder
         own_layer, other_layer = self.layer_in(depth, name), self.layer_in(depth, other)
         if other_layer is None or other_layer < own_layer:
             return None

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Finds names that mean two things where one program sees both.
+"""Finds names that have two definitions in the same program.
 
     check_names.py ROOT
 
-A type that two headers define in one namespace breaks the one definition rule: the linker keeps one of its functions. A name
-in the anonymous namespaces of two sources of one library is a mistake where they are compiled as one (DDPRUN_UNITY_BUILD), and
-one that a header has in the same namespace is ambiguous there. So is the first in those of one test program, where an overload
-of another source would even be taken in silence.
+If two headers define a type with the same name in the same namespace, they break the one definition rule: the linker
+keeps only one of its functions. Names in the anonymous namespaces of two sources of a library must differ, because the
+sources may be compiled as one (DDPRUN_UNITY_BUILD). A name that a header also defines in the enclosing namespace is
+ambiguous there. The same holds for the sources of one test program, where an overload in another source could even be
+selected without an error.
 """
 
 import collections
@@ -33,7 +34,7 @@ def code_of(file: pathlib.Path) -> str:
 
 
 def statements(code: str, inside: tuple[str, ...] = ()):
-    """Each declaration at the level of a namespace, without the bodies in braces, and the namespaces around it."""
+    """Yields each declaration in a namespace, without the bodies in braces, together with the enclosing namespaces."""
     start = position = 0
     while position < len(code):
         letter = code[position]
@@ -59,9 +60,9 @@ def statements(code: str, inside: tuple[str, ...] = ()):
 
 
 def declared(statement: str) -> tuple[str, str] | None:
-    """What a definition defines: its name, and what tells overloads apart."""
+    """Returns the name that a definition defines, and a text that differs between overloads."""
     if found := re.match(r"using (\w+) =(.*)", statement, re.DOTALL):
-        return found[1], "as" + found[2]  # of one meaning, it may be there twice
+        return found[1], "as" + found[2]  # equal definitions may be repeated
     if statement.startswith(("using", "namespace", "static_assert", "friend", "extern template")) or not statement:
         return None
     if (found := TYPE.match(statement)) and ("{" in statement):
@@ -71,14 +72,15 @@ def declared(statement: str) -> tuple[str, str] | None:
         if not statement.endswith("{}") or "::" in found[1]:
             return None
         parameters = re.sub(r"\s+", " ", statement[found.end() - 1 :].split("{")[0])
-        types = re.sub(r"(?<=[\w>&*]) ?\b\w+(?=[,)])", "", parameters)  # the names of parameters do not tell overloads apart,
-        return found[1], re.sub(r"\bconst |&", "", types)  # nor does T beside const T&
+        types = re.sub(r"(?<=[\w>&*]) ?\b\w+(?=[,)])", "", parameters)  # parameter names do not distinguish overloads,
+        return found[1], re.sub(r"\bconst |&", "", types)  # and neither do T and const T&
     found = re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=|\{)", statement)
     return (found[1], "variable") if found else None
 
 
 def headers_of(root: pathlib.Path, of_tests: bool) -> list[pathlib.Path]:
-    """Those of the tests or those of the product. Folders of builds are not read: tests that run at the same time change them."""
+    """Returns the headers of the tests or of the product. Build folders are skipped, because tests that run at the
+    same time change them."""
     skipped = ("build", "tests", "bench", "examples")
     folders = [root / "tests"] if of_tests else [path for path in root.iterdir() if path.is_dir() and path.name not in skipped]
     return sorted(header for folder in folders for header in folder.rglob("*.h"))
@@ -95,7 +97,8 @@ def types_of_headers(root: pathlib.Path) -> list[str]:
 
 
 def names_of_headers(root: pathlib.Path, of_tests: bool) -> dict[tuple[str, str], str]:
-    """The types and variables that headers have in namespaces, and where; of the tests' own headers the functions as well."""
+    """Returns the types and variables in namespaces of headers, with the header of each. For the headers of the
+    tests, also functions."""
     names = {}
     for header in headers_of(root, of_tests):
         for inside, statement in statements(code_of(header)):
@@ -105,7 +108,7 @@ def names_of_headers(root: pathlib.Path, of_tests: bool) -> dict[tuple[str, str]
 
 
 def ambiguous(program: str, root: pathlib.Path, sources: list[pathlib.Path], headers: dict[tuple[str, str], str]) -> list[str]:
-    """Names of sources' anonymous namespaces that a header has in the namespace around."""
+    """Reports names in anonymous namespaces of sources that a header defines in the enclosing namespace."""
     reports = []
     for source in sources:
         for inside, statement in statements(code_of(source)):
@@ -117,7 +120,7 @@ def ambiguous(program: str, root: pathlib.Path, sources: list[pathlib.Path], hea
 
 
 def compiled_as_one(root: pathlib.Path):
-    """The sources of each library."""
+    """Yields the sources of each library."""
     for listing in sorted(root.glob("*/CMakeLists.txt")):
         text = listing.read_text()
         for library in re.finditer(r"(?:ddprun_library\(\s*|add_library\(\s*ddprun_)(\w+)\s+(?:SOURCES|STATIC)\s+(.*?)\)", text, re.DOTALL):
@@ -126,7 +129,7 @@ def compiled_as_one(root: pathlib.Path):
 
 
 def test_programs(root: pathlib.Path):
-    """The sources of each test program that several tests share, and those of all programs that tests start."""
+    """Returns the sources of each test program that several tests share, and those of all programs that tests start."""
     programs = collections.defaultdict(list)
     for listing in sorted(root.glob("tests/*/CMakeLists.txt")):
         text = listing.read_text()

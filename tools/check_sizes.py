@@ -1,12 +1,13 @@
-"""Checks that no folder, file or function of the product is too large to be read at once: `check_sizes.py [project root]`.
+"""Checks that no folder, file or function of the product is too large: `check_sizes.py [project root]`.
 
-  - no folder has more than 60 files (those of its sub-folders are theirs);
+  - no folder has more than 60 files (files in sub-folders count for the sub-folder);
   - no source has more than 400 lines, no function more than 60;
-  - no function has a cyclomatic complexity above 20: 1, and 1 for each if, loop, case, catch, &&, || and ?:. A lambda or a
-    function inside belongs to the function that it stands in.
-  - the functions of a class stand in one source: whoever reads the class finds them, and a class that is too large for that is
-    several. SPLIT has the exceptions, each with its reason.
-C++ and Python outside tests/ and bench/. Prints one line per violation; the exit status is 1 if there is any.
+  - no function has a cyclomatic complexity above 20: 1, plus 1 for each if, loop, case, catch, &&, || and ?:. A lambda
+    or a nested function counts for the function that contains it.
+  - all functions of a class are in one source, so that readers find them there. A class that is too large for one
+    source must be divided. SPLIT lists the exceptions, each with its reason.
+Applies to C++ and Python outside tests/ and bench/. Prints one line per violation; the exit status is 1 if there are
+any.
 """
 
 import ast
@@ -24,7 +25,7 @@ SPLIT = {
 }
 NOT_PRODUCT = {"tests", "bench", "docs"}
 
-# Comments, raw strings, strings, characters (not the ' of 1'000'000), directives.
+# Text that is not code: comments, raw strings, strings, characters (but not the ' of 1'000'000), directives.
 NO_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])*\''
     r"|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.DOTALL | re.MULTILINE)
@@ -34,16 +35,16 @@ LABEL = re.compile(r"\s*(?:(?:public|protected|private):\s*)?")
 CLASS = re.compile(r"(.+)::~?\w+")
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.MULTILINE)
 CATCH = re.compile(r"\s*catch\s*\([^)]*\)\s*\{")
-# What stands before the brace of a member's initializer: `: a_` or `, a_`.
+# The text before the brace of a member initializer: `: a_` or `, a_`.
 MEMBER = re.compile(r"(?<!:)[:,]\s*[\w:]+(?:<[^{}]*>)?\s*$")
-BRANCH = re.compile(r"\b(?:if|for|while|case|catch)\b|\s&&\s|\|\||\?")  # and not the && of a reference
+BRANCH = re.compile(r"\b(?:if|for|while|case|catch)\b|\s&&\s|\|\||\?")  # excludes the && of a reference
 PYTHON_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
 
 
 def cpp_functions(source: str):
-    """(name, first line, lines, complexity) of each function with a body, those in classes included."""
+    """Yields (name, first line, lines, complexity) of each function with a body, including those in classes."""
     code = NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
-    start = position = 0  # of the declaration that we are in, and of what we look at
+    start = position = 0  # the start of the current declaration, and the current position
     while match := MARK.search(code, position):
         position = match.end()
         head = code[start:match.start()]
@@ -53,7 +54,7 @@ def cpp_functions(source: str):
             start = position
         elif is_function(head):
             end = closing(code, match.start(), "{}")
-            while follow := CATCH.match(code, end + 1):  # a function may be one try block
+            while follow := CATCH.match(code, end + 1):  # the body of a function may be a try block
                 end = closing(code, follow.end() - 1, "{}")
             first = start + LABEL.match(head).end()
             name = re.search(r"([\w:~]+|operator\W+)\s*\(", head)
@@ -62,12 +63,12 @@ def cpp_functions(source: str):
             start = position = end + 1
         elif SCOPE.search(head):
             start = position
-        else:  # an initializer
+        else:  # the brace belongs to an initializer
             position = closing(code, match.start(), "{}") + 1
 
 
 def is_function(head: str) -> bool:
-    """Whether `head`, which ends before a brace, declares a function, so that the brace begins its body."""
+    """Returns whether `head`, the text before a brace, declares a function, so that the brace begins its body."""
     while "(" in (head := re.sub(r"\(\)", "\0", head)):
         shorter = re.sub(r"\([^()]*\)", "\0", head)
         if shorter == head:
@@ -87,7 +88,7 @@ def closing(code: str, opening: int, pair: str) -> int:
 
 
 def python_functions(source: str):
-    """As cpp_functions()."""
+    """The same as cpp_functions() for Python."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             branches = sum(isinstance(each, PYTHON_BRANCHES) for each in ast.walk(node))
@@ -96,7 +97,7 @@ def python_functions(source: str):
 
 
 def splits(places: dict[str, set[str]]):
-    """Classes with functions in several sources."""
+    """Yields classes whose functions are in several sources."""
     for name, sources in sorted(places.items()):
         if len(sources) > 1 and name not in SPLIT:
             yield f"{name}: its functions are in {' and in '.join(sorted(sources))}: one source, or several classes"

@@ -1,14 +1,17 @@
-"""Checks rules that concern every file of the project: `check_tree.py [project root]`.
+"""Checks rules that apply to every file of the project: `check_tree.py [project root]`.
 
-  - no file names a path of one particular machine: the project depends on nothing outside itself. The one exception is the
-    data folder that .ci/run looks for beside the checkout;
+  - no file contains a path of a particular machine: the project depends on nothing outside itself. The only exception
+    is the data folder that .ci/run looks for beside the checkout;
   - there are no .cu files: LibTorch's kernels suffice, so nobody needs nvcc;
-  - copies between devices go through include/ddprun/detail/comm/device_copy.h, so that the host never reads one towards the CPU before it has ended;
-  - every C++ source is built: the CMake files of its folder (or a Makefile), or of one above, name it (a test by what it tests);
-  - a test's source is named <unit>_test, never test_<unit>, and the programs that tests start <name>_program;
-  - nothing lies about that nobody meant to commit: no binary files but the examples' data, and no folder at the root that
-    docs/design.md does not list. Of a checkout only what git tracks counts: users have folders of their own.
-Prints one line per violation; the exit status is 1 if there is any.
+  - copies between devices use include/ddprun/detail/comm/device_copy.h, so that the host never reads a copy to the CPU
+    before it is complete;
+  - every C++ source is built: a CMake file (or a Makefile) in its folder or in a folder above names it (for a test: the
+    name of what it tests);
+  - the source of a test is named <unit>_test, never test_<unit>, and a program that tests start <name>_program;
+  - nothing is committed by mistake: there are no binary files except the data of the examples, and no folders at the
+    root that docs/design.md does not list. In a checkout, only files that git tracks are checked, because users may
+    have additional folders.
+Prints one line per violation; the exit status is 1 if there are any.
 """
 
 import pathlib
@@ -20,14 +23,14 @@ import sys
 from report import report
 
 NOT_OURS = {".git", "build", "runs", ".cache", "__pycache__", ".ccache", ".vscode", ".idea"}
-# Written so that this file does not match itself.
+# Split, so that this file does not match its own patterns.
 SHARED = "shared" + "/"
 OUTSIDE = re.compile(rf"(?<![\w.$}}])/(?:work|root|home|mnt|Users)/\w|\.\./{SHARED}|(?<![\w/]){SHARED}(?:data|conformance|hooks)")
-# Those of the others are towards a device, or are waited for.
+# Non-blocking copies. In the files below except device_copy.h they go to a device, or the host waits for them.
 UNAWAITED = re.compile(r"non_blocking=\*/\s*(?!false)|\bnon_blocking\((?!false)|\bcopy_\([^;]*, *true\)|\.to\([^,;()]*, *true\)")
 MAY_BE_UNAWAITED = {"include/ddprun/detail/comm/device_copy.h", "data/loading/device_loader.cpp", "checkpoint/copy_streams.cpp", "amp/scale_floor.cpp",
                     "fsdp/gradient_offload.cpp"}
-# A line of the list of folders: four blanks and one or more names with a slash.
+# A line of the list of folders: four spaces and one or more names with a slash.
 FOLDER_LINE = re.compile(r"^    ((?:\w+/ *)+)", re.MULTILINE)
 BINARY_DATA = ("examples", "data")
 EXCEPTION = (pathlib.PurePath(".ci/run"), f"../{SHARED}data/cifar10")
@@ -46,7 +49,7 @@ def files(folder: pathlib.Path):
 def tracked_files(root: pathlib.Path) -> list[pathlib.PurePath]:
     if (root / ".git").exists() and shutil.which("git"):
         listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True)
-        if listed.returncode == 0:  # else this is another user's checkout
+        if listed.returncode == 0:  # fails if the checkout belongs to another user
             return [pathlib.PurePath(name) for name in listed.stdout.split("\0") if (root / name).is_file()]
     return [path.relative_to(root) for path in files(root)]
 

@@ -1,6 +1,7 @@
-"""The texts that C++ sources put together: each string literal with what stands beside it, as one message.
+"""Extracts the messages of C++ sources: each string literal together with the expressions that it is joined with.
 
-`"cannot open " + path + ": " + reason` is `cannot open …: …`. What is no text of ours is `…`."""
+`"cannot open " + path + ": " + reason` becomes `cannot open …: …`. Every part that is not a literal is replaced by
+`…`."""
 
 import re
 
@@ -9,9 +10,9 @@ TOKEN = re.compile(
     r"|'(?:\\.|[^'\\\n])+'|^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*|[A-Za-z_]\w*|\d[\w.']*|<<|>>|::|->|\+=|&&|\|\||\S",
     re.DOTALL | re.MULTILINE)  # fmt: skip
 ESCAPE = {r"\"": '"', r"\n": " ", r"\t": " ", r"\r": " ", r"\\": "\\", r"\033": ""}
-# Calls that put their arguments together.
+# Calls that concatenate their arguments.
 JOINING = {"TORCH_CHECK", "TORCH_CHECK_VALUE", "TORCH_WARN", "TORCH_WARN_ONCE", "TORCH_INTERNAL_ASSERT", "str", "print_on_main"}
-# What is for the compiler.
+# Constructs whose text is only for the compiler.
 UNPRINTED = {"static_assert", "deprecated", "nodiscard", "asm", "__asm__", "volatile"}
 STRINGS = {"string", "string_view"}
 ENDS = {",", ";", "?", ":", "return", "throw", "=", "+=", "&&", "||", "else", "<", ">", "!"}
@@ -19,7 +20,7 @@ GLUE = {"+", "<<"}
 
 
 def tokens(source: str) -> list[tuple[bool, str]]:
-    """(is a literal, text), without comments and directives."""
+    """Returns (is a literal, text) for each token, without comments and directives."""
     found = []
     for match in TOKEN.finditer(source):
         word = match[0]
@@ -36,7 +37,7 @@ class Source:
     def __init__(self, text: str):
         self.tokens = tokens(text)
         self.partner = {}
-        self.opener = {}  # of each token: the bracket that it stands in
+        self.opener = {}  # for each token: the bracket that contains it
         open_brackets = []
         for i, (is_text, word) in enumerate(self.tokens):
             if not is_text and word in (")", "]", "}") and open_brackets:
@@ -50,12 +51,13 @@ class Source:
         return not self.tokens[i][0] and self.tokens[i][1] in words
 
     def callee(self, i: int) -> str:
-        """Whose argument a token is."""
+        """Returns the function that a token is an argument of."""
         bracket = self.opener[i]
         return self.tokens[bracket - 1][1] if bracket else ""
 
     def extent(self, i: int, ends) -> tuple[int, int]:
-        """The expression around a token, up to the brackets that it stands in or a word of `ends`."""
+        """Returns the range of the expression around a token, delimited by the enclosing brackets or by a word in
+        `ends`."""
         begin, end = i, self.partner.get(i, i) + 1
         while begin > 0 and not self.is_word(begin - 1, ends | {"(", "[", "{", "}"}):
             begin = self.partner.get(begin - 1, begin - 1) if self.is_word(begin - 1, (")", "]")) else begin - 1
@@ -78,7 +80,7 @@ class Source:
 
 
 def messages(source: str):
-    """Each message of a source, in its order."""
+    """Yields each message of a source, in order."""
     code, done = Source(source), set()
     for i, (is_text, _) in enumerate(code.tokens):
         if not is_text or i in done or code.callee(i) in UNPRINTED:

@@ -1,8 +1,8 @@
-"""Runs the tests labelled gpu, then the benchmarks that know GPUs, and records in docs/cuda-status.md when and on which device
-each last passed or failed and what was measured: `cuda_status.py BUILD_FOLDER [project root]`. What did not run keeps its line, or
-says "never"; --list-only runs none, --check only says whether the page is what the tool would write then. The page also says what
-the simulated GPUs (tests/support/device/) cannot show: ONLY_A_GPU below is the list.
-"""
+"""Runs the tests labelled gpu, then the benchmarks that support GPUs, and records the results in
+docs/cuda-status.md: `cuda_status.py BUILD_FOLDER [project root]`. For each, the page says when and on which device
+it last passed or failed, and what was measured. Tests that did not run keep their line, or say "never". --list-only
+runs nothing; --check only compares the page with what the tool would then write. The page also lists what the
+simulated GPUs (tests/support/device/) cannot show: see ONLY_A_GPU below."""
 
 import datetime
 import json
@@ -38,7 +38,7 @@ page-locked copies, current devices. They compute with the CPU's kernels and kno
 |---|---|---|
 """
 
-# What it is, why a simulation cannot show it, and the tests labelled gpu and benchmarks that do.
+# What needs a real GPU, why a simulation cannot show it, and the tests labelled gpu and benchmarks that check it.
 ONLY_A_GPU = [
     (
         "NCCL: connecting, its order of sums, its watchdog's times, aborting a kernel that hangs",
@@ -122,7 +122,7 @@ def libtorch(build: str) -> str:
 
 
 def run(build: str) -> tuple[int, dict[str, str]]:
-    """The exit status and the result of each test that ran."""
+    """Returns the exit status, and the result of each test that ran."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
         status = subprocess.run(
@@ -136,7 +136,7 @@ def run(build: str) -> tuple[int, dict[str, str]]:
 
 
 def run_benchmarks(build: str, root: pathlib.Path) -> tuple[int, list[dict]]:
-    """The exit status and the rows of the benchmarks that know GPUs, and of these only the cases on one."""
+    """Returns the exit status and the rows of the benchmarks that support GPUs, limited to their GPU cases."""
     cache = (pathlib.Path(build) / "CMakeCache.txt").read_text()
     folder = re.search(r"^DDPRUN_LIBTORCH:[A-Z]*=(.+)$", cache, re.M)
     python = pathlib.Path(folder[1]) / "../../../../bin/python3" if folder else None

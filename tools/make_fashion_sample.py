@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the bundled sample: part of Fashion-MNIST in the binary layout of CIFAR-10.
+"""Makes the bundled sample: a part of Fashion-MNIST in the binary layout of CIFAR-10.
 
-Reads the four IDX files of Fashion-MNIST (on Debian: apt-get install dataset-fashion-mnist) and writes data_batch_1.bin,
-test_batch.bin and batches.meta.txt. The choice is deterministic and balanced: of every class the first images in file
-order, kept in file order, so that the classes stay mixed. Each 28x28 grey image is centred in 32x32 black pixels and
-repeated over three channels. One record is the label byte and 3 x 32 x 32 pixels, channel by channel, row by row.
+Reads the four IDX files of Fashion-MNIST (on Debian: apt-get install dataset-fashion-mnist) and writes
+data_batch_1.bin, test_batch.bin and batches.meta.txt. The selection is deterministic and balanced: the first images of
+each class, kept in file order so that the classes stay mixed. Each 28x28 grey image is centred in 32x32 black pixels
+and repeated over three channels. One record is the label byte and 3 x 32 x 32 pixels, channel by channel, row by row.
 
---check writes nothing and fails when the files in --output are not the ones that this run would write.
+--check writes nothing, and fails if the files in --output differ from those that this run would write.
 """
 
 import argparse
@@ -21,7 +21,7 @@ SIDE, PADDED_SIDE, CHANNELS = 28, 32, 3
 
 
 def read_idx(path, dimensions):
-    """The sizes and the bytes of one gzipped IDX file of unsigned bytes."""
+    """Returns the sizes and the bytes of a gzipped IDX file of unsigned bytes."""
     with gzip.open(path, "rb") as file:
         content = file.read()
     header = 4 + 4 * dimensions
@@ -35,7 +35,7 @@ def read_idx(path, dimensions):
 
 
 def padded(image):
-    """A 28x28 grey image in the middle of 32x32 black pixels."""
+    """Returns a 28x28 grey image centred in 32x32 black pixels."""
     border = (PADDED_SIDE - SIDE) // 2
     empty_rows = bytes(border * PADDED_SIDE)
     empty_columns = bytes(border)
@@ -44,7 +44,7 @@ def padded(image):
 
 
 def records(source, prefix, count):
-    """`count` records of the set that `prefix` names, the same number of every class."""
+    """Returns `count` records of the set with the given prefix, with the same number for every class."""
     image_sizes, images = read_idx(source / f"{prefix}-images-idx3-ubyte.gz", 3)
     (label_count,), labels = read_idx(source / f"{prefix}-labels-idx1-ubyte.gz", 1)
     if image_sizes != (label_count, SIDE, SIDE):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draws how a ring all-reduce moves data: `make_ring_picture.py FILE.svg`.
 
-Four ranks hold four parts each. What each holds after a step is computed as the algorithm does it, and drawn: the picture cannot
-show what the algorithm does not do."""
+There are four ranks with four parts each. The contents of each rank after every step are computed with the algorithm
+and then drawn, so the picture always matches the algorithm."""
 
 import pathlib
 import sys
@@ -14,7 +14,8 @@ INK, PALE, HALF, FULL = "#1f2937", "#e5e7eb", "#93c5fd", "#2563eb"
 
 
 def steps():
-    """(title, what each rank holds of each part as a set of ranks whose numbers are in it, (from, to, part) of the messages)."""
+    """Yields (title, contents, messages) of each step. The contents are, for each rank and part, the set of ranks
+    whose numbers are included. A message is (from, to, part)."""
     held = [[{rank} for _ in range(RANKS)] for rank in range(RANKS)]
     yield "before", [[set(part) for part in row] for row in held], []
     for phase in ("reduce-scatter", "all-gather"):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""docs/messages.md explains what library and launcher print; the texts themselves stand in the sources only.
+"""Checks docs/messages.md, which explains the messages of library and launcher. Only the sources contain the texts.
 
-    messages.py [--root PROJECT]                              says which source no section explains; the exit status is 1 then
+    messages.py [--root PROJECT]                              prints unexplained sources (exit status 1)
     messages.py [--root PROJECT] --cpp FILE --depfile FILE    writes sections and texts as C++, for `ddprun --explain`
 
-A section names its sources in a comment, `<!-- from comm/core/init_method.cpp launcher/plan/* -->`. Of several sections that match a
-source, the one with the longest pattern has its texts. A source with messages that no section names is an error, and so is a pattern that
-matches no message: somebody has to say what the message means. So is a message that says "this rank".
+A section names its sources in a comment, `<!-- from comm/core/init_method.cpp launcher/plan/* -->`. If several sections
+match a source, its texts belong to the section with the longest pattern. The following are errors: a source with
+messages that no section names (each message needs an explanation), a pattern that matches no message, and a message
+that contains "this rank".
 """
 
 import argparse
@@ -20,7 +21,7 @@ from cpp_messages import messages
 
 FOLDERS = ("base", "comm", "ddp", "horovod", "samplers", "data", "metrics", "nn", "training", "monitor", "syncbn", "optim", "schedules", "amp", "recompute", "fsdp",
            "checkpoint", "timeline", "include", "launcher", "examples")  # fmt: skip
-# What is read by nobody who looks for a message, by source.
+# Sources whose texts no user would look up as a message, with the reason.
 NO_MESSAGES = {
     "launcher/options/declare_*.cpp": "what --help says of each option",
     "launcher/options/foreign_options.cpp": "the tables of docs/coming-from.md",
@@ -40,11 +41,12 @@ NO_MESSAGES = {
     "base/joined.h": "the rest of a list, in messages of others",
     "monitor/curves/svg.cpp": "parts of a picture",
 }
-# Texts that are printed to nobody, by their words: protocols, programs for a shell, formats of files.
+# Texts that are not shown to users, recognized by their words: protocols, programs for a shell, file formats.
 NO_MESSAGE = re.compile(r"^; (?:from|at least|more than) |\| option \||HTTP/1\.1|\"extraInfo\"|exec /bin/sh|\[ -x |import importlib|\"format\":|<rect |charset=|\\x8[0a]")
-# Other ranks and the launcher quote what a rank says, and then "this rank" would be somebody else. Python's own words stay.
+# Other ranks and the launcher quote the messages of a rank, where "this rank" would mean a different rank. Messages of
+# PyTorch itself are unchanged.
 WHICH_RANK = re.compile(r"\bthis rank\b(?!\. Please call `consolidate_state)")
-# What --help of an example says, among its messages.
+# The help texts of an example, which are mixed with its messages.
 HELP_OF_EXAMPLE = re.compile(r"^void declare\(.*?^}|CLI::App app\(.*?;", re.DOTALL | re.MULTILINE)
 WORD = re.compile(r"[A-Za-z][A-Za-z']+")
 SECTION = re.compile(r"^## (?P<title>.*?)\n(?P<text>.*?)^<!-- from (?P<patterns>[^>]*?) -->$", re.DOTALL | re.MULTILINE)
@@ -52,7 +54,7 @@ LINK = re.compile(r"\[([^]]*)\]\(([^)\s]+)\)")
 
 
 def is_message(text: str) -> bool:
-    """Two words or more: less is a part of something else, or a name."""
+    """Returns whether the text has two words or more: a shorter text is a part of another message, or a name."""
     return len(WORD.findall(text)) >= 2 and re.search(r"\S\s+\S", text) is not None and not NO_MESSAGE.search(text)
 
 
@@ -61,7 +63,7 @@ def matches(name: str, patterns) -> bool:
 
 
 def collect(root: pathlib.Path) -> dict[str, list[str]]:
-    """The messages of each source."""
+    """Returns the messages of each source."""
     found = {}
     for folder in FOLDERS:
         for file in sorted((root / folder).rglob("*")):
@@ -75,7 +77,7 @@ def collect(root: pathlib.Path) -> dict[str, list[str]]:
 
 
 def assign(found, sections, say) -> dict[str, list[str]]:
-    """The messages of each section, in the order of its patterns."""
+    """Returns the messages of each section, in the order of its patterns."""
     owners = [(len(pattern), pattern, title) for title, patterns in sections.items() for pattern in patterns]
     by_section = {title: {} for title in sections}
     used = set()
@@ -102,7 +104,7 @@ def cpp_string(text: str) -> str:
 
 
 def as_cpp(page: str, texts: dict[str, list[str]]) -> str:
-    """The definition of launcher/options/answers/answers.h's known_explanations()."""
+    """Returns the definition of known_explanations(), declared in launcher/options/answers/answers.h."""
     rows = ""
     for match in SECTION.finditer(page):
         text = LINK.sub(lambda link: f"docs/{link[2]}" if link[1] == link[2].partition("#")[0] else f"{link[1]} (docs/{link[2]})", match["text"])
@@ -137,7 +139,7 @@ def main() -> int:
     if args.cpp is None:
         print("".join(fault + "\n" for fault in faults), end="")
         return 1 if faults else 0
-    new = as_cpp(page, texts)  # whatever the faults are: a test reports them, and nobody waits for that with a build
+    new = as_cpp(page, texts)  # written despite faults, which only a test reports
     if not args.cpp.exists() or args.cpp.read_text() != new:
         args.cpp.write_text(new)
     if args.depfile is not None:

@@ -1,11 +1,12 @@
-"""How a check ends."""
+"""Reports the result of a check."""
 
 import pathlib
 import sys
 
 
 def report(violations, all_is_well: str) -> int:
-    """Prints what `violations(root)` finds, or else `all_is_well`. The root is the first argument, else this project's."""
+    """Prints the results of `violations(root)`, or `all_is_well` if there are none. The root is the first argument,
+    by default the root of this project."""
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     found = list(violations(root))
     print("\n".join(found) if found else all_is_well)

@@ -1,10 +1,10 @@
-"""What a release of PyTorch offers to its users, as a table to compare with: `torch_interface.py PART FOLDER [--write FILE]`.
+"""Lists the interface of a PyTorch release for comparisons: `torch_interface.py PART FOLDER [--write FILE]`.
 
-PART `launcher`: the options of torchrun with their spellings, kinds, defaults and choices, the values that their code knows, and the
-variables that torchrun and torch.distributed.elastic read. PART `library`: the public names of the modules of MODULES, and the
-parameters of the functions and constructors of CALLABLES. FOLDER is the package `torch` of an installation, or one that holds only its
-Python files. Only the source is read (its syntax tree), nothing is imported, so any Python that knows its syntax can read any version.
-Another part of the interface is another function in PARTS.
+PART `launcher`: the options of torchrun with their spellings, kinds, defaults and choices, the values that their code
+recognizes, and the variables that torchrun and torch.distributed.elastic read. PART `library`: the public names of the
+modules in MODULES, and the parameters of the functions and constructors in CALLABLES. FOLDER is the package `torch` of
+an installation, or a folder with only its Python files. The tool parses the source and imports nothing, so it works
+with any Python that supports the syntax of that release. To add another part of the interface, add a function to PARTS.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 
 
 def constant(node):
-    """The value of a literal, else its source."""
+    """Returns the value of a literal, otherwise its source text."""
     try:
         return ast.literal_eval(node)
     except ValueError:
@@ -24,7 +24,7 @@ def constant(node):
 
 
 def enum_values(source, name):
-    """The values of the string enumeration `name` in a file."""
+    """Returns the values of the string enumeration `name` in a file."""
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.ClassDef) and node.name == name:
             return [each.value.value for each in node.body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant)]
@@ -32,7 +32,7 @@ def enum_values(source, name):
 
 
 def choices_of(node, function, package):
-    """`choices=` of an option: a list, the list that a variable holds, or the values of an enumeration."""
+    """Returns the `choices=` of an option: a list, the list in a variable, or the values of an enumeration."""
     if isinstance(node, ast.List):
         return [element.value for element in node.elts]
     if isinstance(node, ast.Name):
@@ -60,14 +60,14 @@ def option_of(call, function, package):
 
 
 def compared_texts(tree, function, name):
-    """The texts that a function compares its variable `name` with."""
+    """Returns the texts that a function compares its variable `name` with."""
     body = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
     return sorted({node.comparators[0].value for node in ast.walk(body) if isinstance(node, ast.Compare)
                    and ast.unparse(node.left) == name and isinstance(node.comparators[0], ast.Constant)})
 
 
 def first_arguments(trees, names):
-    """The literal first arguments of the calls of functions or methods with one of these names."""
+    """Returns the literal first arguments of all calls of functions or methods with one of these names."""
     found = set()
     for tree in trees:
         for node in ast.walk(tree):
@@ -78,7 +78,7 @@ def first_arguments(trees, names):
 
 
 def names_in(trees, is_table):
-    """The literal names with which a mapping is read: table["NAME"], "NAME" in table, table.get("NAME")."""
+    """Returns the literal keys that are read from a mapping: table["NAME"], "NAME" in table, table.get("NAME")."""
     found = set()
     for node in (node for tree in trees for node in ast.walk(tree)):
         name = None
@@ -94,7 +94,8 @@ def names_in(trees, is_table):
 
 
 def rendezvous_settings(trees):
-    """What the rendezvous of all kinds look for in --rdzv_conf. Some times are looked for by _get_timeout(params, "NAME")."""
+    """Returns the keys that all kinds of rendezvous read from --rdzv_conf. Some timeouts are read with
+    _get_timeout(params, "NAME")."""
     found = names_in(trees, {"params", "params.config", "rdzv_configs"}.__contains__)
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "_get_timeout":
@@ -162,7 +163,7 @@ CALLABLES = {
 
 
 def executed(body):
-    """The statements of a module, those of its `if` and `try` blocks too."""
+    """Yields the statements of a module, including those in its `if` and `try` blocks."""
     for node in body:
         yield node
         if isinstance(node, (ast.If, ast.Try)):
@@ -170,13 +171,13 @@ def executed(body):
 
 
 def source_of(package, module):
-    """The file of a module, named as in an import."""
+    """Returns the file of a module, which is named as in an import."""
     path = package.joinpath(*module.split(".")[1:])
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def imported(package, module, node):
-    """What `from M import ...` makes public in `module`: names of torch's own modules."""
+    """Returns the names that `from M import ...` makes public in `module`; only for modules of torch."""
     source = node.module or ""
     if node.level:
         parent = module if source_of(package, module).name == "__init__.py" else module.rpartition(".")[0]
@@ -189,7 +190,7 @@ def imported(package, module, node):
 
 
 def public_names(package, module):
-    """`__all__` of a module; where it has none, the names that it defines or imports from torch."""
+    """Returns `__all__` of a module, or the names that it defines or imports from torch if it has no `__all__`."""
     listed, bound = [], []
     for node in executed(ast.parse(source_of(package, module).read_text()).body):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
@@ -205,7 +206,7 @@ def public_names(package, module):
 
 
 def parameters(package, name, file):
-    """The parameters of a function or constructor."""
+    """Returns the parameters of a function or constructor."""
     name = name.rpartition(".")[2]
     for node in ast.parse((package / file).read_text()).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
@@ -226,7 +227,7 @@ PARTS = {"launcher": launcher, "library": library}
 
 
 def text_of(table):
-    """One option, or one list, in a line, so that a difference is read at once."""
+    """Formats the table with one option or one list per line, so that differences are easy to see."""
     lines = []
     for name, value in table.items():
         whole = json.dumps(value)

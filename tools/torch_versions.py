@@ -1,7 +1,7 @@
-"""Builds with each supported PyTorch, runs what compares with its Python (`scripts/test --parity`) and records in docs/versions.md
-what came of it: `torch_versions.py [--whole] [VERSION ...]`, all of them without arguments (half an hour each on two cores from
-nothing). With --whole every test is run (an hour).
-`torch_versions.py --record VERSION REPORT [project root]` records a run that is over, from CTest's JUnit report.
+"""Builds with each supported PyTorch, runs the tests that compare with its Python (`scripts/test --parity`) and records
+the results in docs/versions.md: `torch_versions.py [--whole] [VERSION ...]`. Without arguments, all versions are
+tested; each takes half an hour on two cores if nothing has been built yet. With --whole, all tests are run (an hour).
+`torch_versions.py --record VERSION REPORT [project root]` records a finished run from CTest's JUnit report.
 """
 
 import datetime
@@ -33,7 +33,7 @@ def recorded(page: pathlib.Path) -> dict[str, list[str]]:
 
 
 def summary(report: pathlib.Path) -> list[str]:
-    """Date, number of tests and result of a run; throws where the report is none."""
+    """Returns the date, the number of tests and the result of a run. Throws if the report is not valid."""
     cases = list(xml.etree.ElementTree.parse(report).getroot().iter("testcase"))
     failed = sorted(case.get("name") for case in cases if case.find("failure") is not None)
     skipped = [case for case in cases if case.find("skipped") is not None]

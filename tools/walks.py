@@ -1,15 +1,19 @@
-"""The section "Walks" of docs/design.md, compared with the sources; part of check_includes.py.
+"""Compares the section "Walks" of docs/design.md with the sources; part of check_includes.py.
 
-A walk is "NAME (at most N[, no climb][, by includes][, from A to B]): FILE, FILE, ..."; its files may continue on deeper lines. Each file exists, there
-are no more than N of them, and without climb no file is above the one before it. By includes each file includes an earlier one or is included by one. A file may be followed by functions:
+A walk is "NAME (at most N[, no climb][, by includes][, from A to B]): FILE, FILE, ..."; its files may continue on lines
+with deeper indentation. Each file must exist, and there must be at most N files. With "no climb", no file may be above
+the previous one. With "by includes", each file must include an earlier one or be included by one. A file may be
+followed by functions:
 
     comm/reducer/reduction_context.cpp ReductionContext::begin GroupTransport::start
 
-Then the walk follows calls. The file defines these functions (one without a class is of the class before it, or of none), and each
-calls the next one, across files too. For a call into another file the caller's file or its header includes the header of the other one; or the other one
-includes the caller's header, and the function is an override, or a callback that is called as (*name_)(...); or it is an override, and
-both include a common header. "then FILE ..." goes back to a function that the walk has come to before. The first file names A, the last
-function of each part B.
+In that case the walk follows calls. The file must define these functions (a function without a class belongs to the
+class of the previous function, or to no class), and each must call the next one, also across files. For a call into
+another file, one of the following must hold: the file of the caller or its header includes the header of the other
+file; or the other file includes the header of the caller, and the called function is an override, or a callback that is
+called as (*name_)(...); or the called function is an override, and both files include a common header. "then FILE ..."
+returns to a function that the walk has reached before. The first file must contain the name A, the last function of
+each part the name B.
 """
 
 import dataclasses
@@ -26,8 +30,8 @@ WALK = re.compile(r"^    (\S.*) \(at most (\d+)(, no climb)?(, by includes)?(?:,
 class Step:
     path: pathlib.PurePath
     functions: list[str]  # "Class::function" or "function"
-    begins: bool  # it goes back to a function of before
-    via: str | None  # the function by which a template reaches it
+    begins: bool  # the step returns to an earlier function
+    via: str | None  # the function through which a template reaches it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +66,7 @@ def read_walks(design: str):
 
 
 class Sources:
-    """What the checked files define, call and include."""
+    """Finds out what the checked files define, call and include."""
 
     def __init__(self, tree):
         self.tree = tree
@@ -82,12 +86,13 @@ class Sources:
 
     @functools.cache
     def bodies(self, path: pathlib.PurePath) -> list[tuple[str, str]]:
-        """(name, text) of each function."""
+        """Returns (name, text) of each function."""
         lines = self.text(path).splitlines()
         return [(name, "\n".join(lines[first - 1 : first - 1 + count])) for name, first, count, _ in cpp_functions(self.text(path))]
 
     def body(self, path: pathlib.PurePath, function: str) -> str | None:
-        """Of the function, of all that have its name; None where the file does not define it."""
+        """Returns the body of the function, joined for all functions with its name; None if the file does not define
+        it."""
         scope, _, name = function.rpartition("::")
         is_class_here = scope and re.search(rf"\b(?:class|struct) (?:\w+::)*{scope}\b[^;]*\{{", self.text(path))
         found = [
@@ -98,12 +103,12 @@ class Sources:
         return "\n".join(found) if found else None
 
     def calls(self, path: pathlib.PurePath, function: str, other: pathlib.PurePath, called: str) -> str | None:
-        """How: "callback" for (*name_)(...), else "call"."""
+        """Returns how it is called: "callback" for (*name_)(...), otherwise "call"; None if it is not called."""
         name = re.escape(simple(called))
         body = (self.body(path, function) or "").partition("{")[2]
         if re.search(rf"\*{name}_\)\(", body):
             return "callback"
-        # In the file of a function of that name a call without an object is a call of that one.
+        # If the file defines a function with that name, a call without an object is a call of that function.
         is_own = path != other and any(simple(known) == simple(called) for known, _ in self.bodies(path))
         before = r"(?:\.|->|::)" if is_own else r"(?<!\w)"
         return "call" if re.search(rf"{before}{name}\(", body) else None

@@ -21,7 +21,7 @@
 namespace ddp::detail {
 namespace {
 
-// A handler is given nothing but the signal's number.
+// The page for the signal handler. It is a static because a handler receives only the signal number.
 std::atomic<Page*>& page_of_handler() noexcept {
   static std::atomic<Page*> page{nullptr};
   return page;
@@ -31,7 +31,7 @@ void on_signal(int /*number*/) {
   const int saved_errno = errno;
   StackEntry& stack = page_of_handler().load(kRelaxed)->stack;
   std::uint64_t answers = stack.answers.load(kRelaxed);
-  // Another thread that is at it leaves a stack as good as this one's.
+  // If another thread is already writing a stack, this thread does nothing: either stack is good enough.
   if (answers % 2 == 0 && stack.answers.compare_exchange_strong(answers, answers + 1)) {
     std::array<void*, kStackFrames> frames{};
     const int count = ::backtrace(frames.data(), static_cast<int>(frames.size()));
@@ -46,13 +46,13 @@ void on_signal(int /*number*/) {
   errno = saved_errno;
 }
 
-// Leaves the stack of the interrupted thread in the page when signal `number` asks for it, unless the program has a
-// handler for it.
+// Installs a handler that stores the stack of the interrupted thread in the page when signal `number` arrives. Does
+// nothing if the program already handles that signal.
 void take_stack_signal(int number, Page& page) noexcept {
   struct sigaction before {};
   if (::sigaction(number, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;
   page_of_handler().store(&page, kRelaxed);
-  // The first call loads the unwinder, which allocates.
+  // Call backtrace() once now: the first call loads the unwinder, which allocates memory.
   std::array<void*, 1> frame{};
   ::backtrace(frame.data(), 1);
   struct sigaction action {};
@@ -62,7 +62,7 @@ void take_stack_signal(int number, Page& page) noexcept {
   ::sigaction(number, &action, nullptr);
 }
 
-// What the program before this one has told, in a rank that is a script.
+// Clears the data of the previous program, for example if the rank is a shell script that runs several programs.
 void clear(Page& page, bool was_anothers) noexcept {
   if (!was_anothers) return;
   page.version.store(0);
@@ -71,7 +71,7 @@ void clear(Page& page, bool was_anothers) noexcept {
   std::memset(reinterpret_cast<char*>(&page) + begin, 0, sizeof(Page) - begin);
 }
 
-// Untouched memory of anonymous mappings costs nothing.
+// Untouched pages of an anonymous mapping use no physical memory.
 Page* private_page() noexcept {
   void* memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory != MAP_FAILED) return static_cast<Page*>(memory);
@@ -84,11 +84,11 @@ struct OwnPage {
     Page* shared = claim_launcher_memory<Page>(kPageVariable, kPageGreeting, clear);
     writer.store(new (std::nothrow) PageWriter(shared != nullptr ? *shared : *private_page()));
     if (shared == nullptr) return;
-    // What the rank forks must not write where the rank is taken to be.
+    // A forked child must not write to the shared page: the launcher would take its state for the state of the rank.
     ::pthread_atfork(nullptr, nullptr, [] { instance().become_private(); });
     if (const auto number = number_in(kStackSignalVariable)) take_stack_signal(*number, *shared);
   }
-  // Only async-signal-safe calls: a child of a process with threads.
+  // Uses only async-signal-safe calls, because it runs in the forked child of a multithreaded process.
   void become_private() noexcept {
     Page& shared = writer.load(std::memory_order_relaxed)->page();
     ::mmap(&shared, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -100,7 +100,7 @@ struct OwnPage {
 
   std::atomic<PageWriter*> writer{nullptr};
   std::atomic<bool> expects_step{false};
-  std::atomic<bool> has_counted{false};  // a step that the program did not report
+  std::atomic<bool> has_counted{false};  // finish_expected_step() has counted a step
   std::atomic<bool> counts_itself{false};
 };
 
@@ -108,7 +108,7 @@ struct OwnPage {
 
 EventKind event_kind(progress::Phase phase) noexcept {
   if (phase == progress::Phase::kUser) return EventKind::kUser;
-  // The others have the same numbers, and what comes before them is nothing in particular.
+  // The other phases have the same numbers in EventKind. Values below kOther do not name a specific phase.
   return static_cast<EventKind>(std::max(phase, progress::Phase::kOther));
 }
 
@@ -173,7 +173,7 @@ progress::PhaseScope::~PhaseScope() {
 void progress::step() noexcept {
   detail::OwnPage& own = detail::OwnPage::instance();
   const bool is_first = !own.counts_itself.exchange(true, std::memory_order_relaxed);
-  // DistributedDataParallel did not know that the program counts, and has counted this one.
+  // DistributedDataParallel did not know that the program reports steps itself, and has already counted this one.
   if (is_first && own.has_counted.load(std::memory_order_relaxed)) return detail::confirm_step();
   detail::own_page().finish_step();
   detail::end_step(/*is_reported=*/true);

@@ -1,5 +1,5 @@
-// The progress page of this process: the one that its launcher shares with it, or memory of its own under another
-// launcher and in processes that a rank starts.
+// The progress page of this process: the page shared with ddprun, or private memory under another launcher and in child
+// processes of a rank.
 #pragma once
 
 #include "base/progress/page_writer.h"
@@ -7,21 +7,21 @@
 
 namespace ddp::detail {
 
-// The variable with the number of the page's descriptor.
+// The environment variable with the number of the page's file descriptor.
 inline constexpr const char* kPageVariable = "DDPRUN_PROGRESS_FD";
-// The variable with the number of the signal on which a rank leaves its stack in its page.
+// The environment variable with the number of the signal that makes a rank store its stack in its page.
 inline constexpr const char* kStackSignalVariable = "DDPRUN_STACK_SIGNAL";
 
-// The page of this process, made at the first call. That call also installs the handler of the stack signal if the
-// launcher has named a signal and the process has no handler for it.
+// The page of this process, created by the first call. That call also installs the stack signal handler if the launcher
+// has chosen a signal and the process does not handle it yet.
 PageWriter& own_page() noexcept;
 
-// What a phase is in a timeline.
+// The kind of timeline event for a phase.
 EventKind event_kind(progress::Phase phase) noexcept;
 
-// A backward that reduces gradients is to come: its end is the end of a step.
+// Announces a backward pass that reduces gradients: the step ends when that pass ends.
 void expect_step() noexcept;
-// Ends the step, if one was expected and the program does not count them itself.
+// Ends the step if one was announced and the program does not count steps itself.
 void finish_expected_step() noexcept;
 
 }  // namespace ddp::detail

@@ -1,5 +1,6 @@
-// Where a rank is, in memory that it shares with its launcher: the layout. Every word has one meaning and is written
-// whole, so a reader needs no lock; what takes several words has a sequence number around it.
+// The layout of the progress page: the state of a rank, in memory that it shares with its launcher. Each word is an
+// independent value that is written atomically, so a reader needs no lock. Data of several words is protected by a
+// sequence number.
 #pragma once
 
 #include <array>
@@ -9,11 +10,11 @@
 
 namespace ddp::detail {
 
-// Changing a field requires a new version; pages of another version are not read. Fields added after the last one
-// are zero in pages of older programs.
+// Increase the version when a field changes; readers ignore pages of another version. New fields may be appended
+// without a new version: they are zero in pages of older programs.
 inline constexpr std::uint32_t kPageVersion = 1;
-// The launcher writes it before it starts the program, which then knows that the descriptor is still the one it was
-// given.
+// The launcher writes it before it starts the program. With it, the program checks that the descriptor still refers to
+// the page.
 inline constexpr std::uint64_t kPageGreeting = 0x6567615072706464;  // "ddprPage"
 
 inline constexpr std::size_t kRingEntries = 1000;
@@ -32,16 +33,16 @@ static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
 template <std::size_t words>
 using TextWords = std::array<Word, words>;
 
-// One collective. `sequence` is 2 * index + 1 while its fields are written and 2 * index + 2 afterwards.
+// One collective. `sequence` is 2 * index + 1 while the fields are being written, and 2 * index + 2 afterwards.
 struct RingEntry {
   Word sequence;
-  Word number;                           // the group's count
+  Word number;                           // the count within the group
   Word begin;                            // microseconds of CLOCK_MONOTONIC
-  Word end;                              // the same; while it runs, open_mark(index)
-  Word group;                            // index into the page's groups, with kMessageMark
+  Word end;                              // likewise; open_mark(index) while the collective runs
+  Word group;                            // index into the groups of the page; may include kMessageMark
   Word hash;                             // of the whole signature
   Word length;                           // of the whole signature, in bytes
-  TextWords<kSignatureWords> signature;  // what fits of it
+  TextWords<kSignatureWords> signature;  // truncated if it does not fit
 };
 
 constexpr std::uint64_t open_mark(std::uint64_t index) {
@@ -51,15 +52,15 @@ constexpr bool is_open(std::uint64_t end) {
   return (end >> 63) != 0;
 }
 
-// In a ring entry's group: between two ranks, and numbered among those, not a collective.
+// This bit in RingEntry::group marks a message between two ranks, not a collective. Messages are numbered separately.
 inline constexpr std::uint64_t kMessageMark = std::uint64_t{1} << 32;
 
-// A process group that this rank is in. `used` is set last.
+// A process group that this rank belongs to. `used` is set last.
 struct GroupEntry {
   Word used;
   Word size;
-  Word rank;    // in it
-  Word leader;  // the rank in the job of its rank 0: with the path, its name
+  Word rank;    // within the group
+  Word leader;  // the global rank of the group's rank 0; together with the path it identifies the group
   TextWords<kGroupPathWords> path;
 };
 
@@ -70,28 +71,28 @@ struct NameEntry {
 
 struct ValueEntry {
   Word used;
-  Word bits;  // of a double
+  Word bits;  // the bit pattern of a double
   TextWords<kNameWords> name;
 };
 
-// Answers of the handler of the stack signal: frames of the thread that it interrupted, innermost first.
+// The latest stack stored by the stack signal handler: frames of the interrupted thread, innermost first.
 struct StackEntry {
-  Word answers;  // odd while one is written
+  Word answers;  // the count of stored stacks, times two; odd while one is being written
   Word thread;
   Word count;
   std::array<Word, kStackFrames> frames;
 };
 
-// What the rank had done when a step ended, for who compares ranks. `sequence` is odd while it is written.
+// The totals of the rank at the end of a step, for comparing ranks. `sequence` is odd while they are being written.
 struct StepTotalsEntry {
   Word sequence;
   Word steps;
-  Word time;                             // microseconds
-  std::array<Word, kPhaseKinds> spent;   // as in Page, with the phase that continues
+  Word time;                             // microseconds of CLOCK_MONOTONIC
+  std::array<Word, kPhaseKinds> spent;   // as in Page, plus the time in the current phase
   std::array<Word, kPhaseKinds> waited;  // as in Page
 };
 
-// Of the phases that the program has named; microseconds, as Page's `spent` and `waited`.
+// The times of the phases that the program has named, in microseconds, like `spent` and `waited` of Page.
 struct NamedTimes {
   std::array<Word, kNameEntries> spent;
   std::array<Word, kNameEntries> waited;
@@ -99,27 +100,27 @@ struct NamedTimes {
 
 struct Page {
   Word greeting;
-  Word version;                         // set last by the writer of the page; 0: none
-  Word bytes;                           // of the writer's Page
-  Word process;                         // its number
-  Word step;                            // steps that have ended
-  Word activity;                        // microseconds: when anything here changed last
+  Word version;                         // set last when the page is initialized; 0: not initialized
+  Word bytes;                           // sizeof(Page) in the program that writes it
+  Word process;                         // the process ID of that program
+  Word step;                            // the number of finished steps
+  Word activity;                        // the time of the last change on this page, in microseconds
   Word phase;                           // phase_word()
-  std::array<Word, kPhaseKinds> spent;  // microseconds in each kind of phase, without the one that continues
-  Word next_collective;                 // how many there were
+  std::array<Word, kPhaseKinds> spent;  // microseconds in each kind of phase, without the current phase
+  Word next_collective;                 // the number of collectives so far
   std::array<RingEntry, kRingEntries> ring;
   std::array<GroupEntry, kGroupEntries> groups;
-  std::array<NameEntry, kNameEntries> names;  // of the user's own phases
+  std::array<NameEntry, kNameEntries> names;  // the names of user-defined phases
   std::array<ValueEntry, kValueEntries> values;
   StackEntry stack;
-  std::array<Word, kPhaseKinds> waited;  // of `spent`: microseconds in which the rank waited for collectives
-  StepTotalsEntry step_totals;           // of the last step, or of one within the last tick of the clock
+  std::array<Word, kPhaseKinds> waited;  // microseconds of `spent` in which the rank waited for collectives
+  StepTotalsEntry step_totals;           // of the last step, or of an earlier step within the same clock tick
   NamedTimes named;
-  NamedTimes named_totals;  // the same at that step, under the sequence number of step_totals
+  NamedTimes named_totals;  // named times for the same step; protected by the sequence number of step_totals
 };
 
-// Kind, name and begin of a phase change together: 8 bits, 8 bits (0: none, else an index + 1), 48 bits of
-// microseconds.
+// Packs the kind, name and start of a phase into one word, so that they change together: 8 bits of kind, 8 bits of name
+// (0: none, otherwise index + 1), 48 bits of microseconds.
 constexpr std::uint64_t phase_word(unsigned kind, unsigned name, std::uint64_t since) {
   return std::uint64_t{kind} << 56 | std::uint64_t{name & 0xff} << 48 | (since & 0xffff'ffff'ffff);
 }
@@ -133,10 +134,10 @@ constexpr std::uint64_t since_of(std::uint64_t phase) {
   return phase & 0xffff'ffff'ffff;
 }
 
-// Microseconds of CLOCK_MONOTONIC, without a system call where the kernel offers that.
+// Microseconds of CLOCK_MONOTONIC, without a system call if the kernel supports that.
 std::uint64_t page_clock() noexcept;
-// The same as of the kernel's last tick, a few milliseconds ago at most, for a tenth of the price: for what happens
-// often and is looked at in seconds.
+// The same clock at the last kernel tick, at most a few milliseconds ago. It costs a tenth of page_clock(). For
+// frequent events that need no fine resolution.
 std::uint64_t page_tick() noexcept;
 
 }  // namespace ddp::detail

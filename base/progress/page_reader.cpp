@@ -9,7 +9,7 @@
 namespace ddp::detail {
 namespace {
 
-// A writer that is stopped in the middle of an entry must not delay the reader.
+// The number of attempts is limited, because a writer may have been stopped in the middle of an entry.
 constexpr int kMostTries = 3;
 
 bool is_readable(const Page& page) {
@@ -28,7 +28,7 @@ std::optional<CollectiveRecord> read_entry(const RingEntry& entry, std::uint64_t
                             .begin = entry.begin.load(kAcquire),
                             .is_message = (entry.group.load(kAcquire) & kMessageMark) != 0};
     const std::uint64_t end = entry.end.load(kAcquire);
-    if (entry.sequence.load(kRelaxed) != wanted) return std::nullopt;  // a later one is there now
+    if (entry.sequence.load(kRelaxed) != wanted) return std::nullopt;  // a later collective has replaced it
     if (!is_open(end)) record.end = end;
     return record;
   }
@@ -112,7 +112,7 @@ std::optional<StepTotals> read_step_totals(const Page& page) {
       const NamedTime time{.spent = page.named_totals.spent[name].load(kAcquire),
                            .waited = page.named_totals.waited[name].load(kAcquire)};
       if (time.spent == 0 && time.waited == 0) continue;
-      NamedTime& sum = totals.named[load_text(page.names[name].text)];  // two threads may have brought one name
+      NamedTime& sum = totals.named[load_text(page.names[name].text)];  // a name may occur twice
       sum = {.spent = sum.spent + time.spent, .waited = sum.waited + time.waited};
     }
     if (entry.sequence.load(kRelaxed) == sequence) return totals;

@@ -1,5 +1,5 @@
-// Texts in words that others may read while they are written: between the stores of a sequence number their order
-// holds.
+// Text stored in atomic words, which may be read while it is written. The stores are ordered between the stores of the
+// sequence number that protects the text.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace ddp::detail {
 
-// One byte less than the words have: texts end with a zero.
+// The capacity is one byte less than the size of the words, because the text ends with a zero byte.
 template <std::size_t words>
 constexpr std::size_t capacity_of(const TextWords<words>& /*text*/) {
   return 8 * words - 1;
@@ -31,7 +31,7 @@ void store_text(TextWords<words>& to, std::string_view text) noexcept {
   }
   const std::size_t rest = text.size() % 8;
   word = 0;
-  if (rest > 0 && whole > 0) {  // some of its bytes have been written
+  if (rest > 0 && whole > 0) {  // some bytes of the last word have been written
     std::memcpy(&word, text.data() + text.size() - 8, 8);
     word >>= 8 * (8 - rest);
   } else if (rest > 0) {
@@ -48,7 +48,7 @@ std::string load_text(const TextWords<words>& from) {
     std::memcpy(bytes.data() + 8 * i, &word, 8);
   }
   std::string text(bytes.data(), std::find(bytes.begin(), bytes.end(), '\0'));
-  if (text.size() == capacity_of(from)) text.resize(whole_characters(text));  // it may have been cut off within one
+  if (text.size() == capacity_of(from)) text.resize(whole_characters(text));  // it may end within a character
   return text;
 }
 
@@ -64,7 +64,7 @@ bool equals(const TextWords<words>& stored, std::string_view text) noexcept {
   return true;
 }
 
-// FNV-1a.
+// The FNV-1a hash.
 inline std::uint64_t hash_of(std::string_view text) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;

@@ -13,8 +13,8 @@
 namespace ddp::detail {
 namespace {
 
-// The entry with this name, or a new one; null where there is no room. Two threads that bring the same new name at once
-// may get one each, of which readers take the first.
+// Finds the entry with this name or adds one; returns null if there is no room. If two threads add the same name at the
+// same time, each may get its own entry; readers use the first one.
 template <typename Entry, std::size_t count, typename Name>
 Entry* find_or_add(std::array<Entry, count>& entries, std::atomic<std::uint32_t>& used, std::string_view name,
                    const Name& name_in) noexcept {
@@ -28,7 +28,7 @@ Entry* find_or_add(std::array<Entry, count>& entries, std::atomic<std::uint32_t>
   return &entries[index];
 }
 
-// Where the time of a phase of the program's own is counted; null for the others, and for those without a name.
+// The counter of a user-defined phase; null for other phases and for user-defined phases without a name.
 Word* time_of(std::array<Word, kNameEntries>& times, std::uint64_t phase) noexcept {
   const bool is_own = kind_of(phase) == static_cast<unsigned>(progress::Phase::kUser);
   const unsigned name = name_of(phase);
@@ -61,7 +61,7 @@ PageWriter::PageWriter(Page& page) noexcept : page_(page) {
 
 unsigned PageWriter::change_phase(unsigned kind, unsigned name) noexcept {
   const std::uint64_t now = page_tick();
-  // No exchange: where two threads enter phases at once, one of them counts.
+  // A plain load and store is enough: if two threads change the phase at the same time, only one of them is counted.
   const std::uint64_t before = page_.phase.load(kRelaxed);
   page_.phase.store(phase_word(kind, name, now), kRelease);
   Word& spent = page_.spent[kind_of(before) % kPhaseKinds];
@@ -85,8 +85,8 @@ unsigned PageWriter::enter_phase(std::string_view name) noexcept {
   return change_phase(kUser, static_cast<unsigned>(entry - page_.names.data()) + 1);
 }
 
-// The totals are written once a tick at most: it costs less, and the time is then that of a step's end to within a
-// step.
+// Writes the totals at most once per clock tick, which is cheaper. Steps that end within the same tick have the same
+// time anyway.
 void PageWriter::finish_step() noexcept {
   const std::uint64_t now = page_tick();
   const std::uint64_t steps = page_.step.load(kRelaxed) + 1;
@@ -98,7 +98,7 @@ void PageWriter::finish_step() noexcept {
 void PageWriter::write_step_totals(std::uint64_t steps, std::uint64_t now) noexcept {
   StepTotalsEntry& totals = page_.step_totals;
   const std::uint64_t sequence = totals.sequence.load(kRelaxed) | 1;
-  totals.sequence.store(sequence, kRelaxed);  // the releasing stores below come after it
+  totals.sequence.store(sequence, kRelaxed);  // the release stores below keep it before them
   totals.steps.store(steps, kRelease);
   totals.time.store(now, kRelease);
   const std::uint64_t phase = page_.phase.load(kRelaxed);
@@ -155,7 +155,7 @@ std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number
                                            std::uint64_t now, CollectiveFlags kind) noexcept {
   const std::uint64_t index = page_.next_collective.fetch_add(1, kRelaxed);
   RingEntry& entry = page_.ring[index % kRingEntries];
-  entry.sequence.store(2 * index + 1, kRelaxed);  // the releasing stores below come after it
+  entry.sequence.store(2 * index + 1, kRelaxed);  // the release stores below keep it before them
   entry.number.store(number, kRelease);
   entry.begin.store(now, kRelease);
   entry.end.store(kind.has_ended ? now : open_mark(index), kRelease);
@@ -165,7 +165,7 @@ std::uint64_t PageWriter::begin_collective(PageGroup group, std::uint64_t number
   store_text(entry.signature, signature);
   entry.sequence.store(2 * index + 2, kRelease);
   page_.activity.store(now, kRelaxed);
-  // A locked instruction waits for all writes before it: they are quick where their lines are here.
+  // The next fetch_add() waits for all pending stores. Prefetching their cache lines makes these stores fast.
   const RingEntry& next = page_.ring[(index + 1) % kRingEntries];
   __builtin_prefetch(&next, 1);
   __builtin_prefetch(&next.signature, 1);

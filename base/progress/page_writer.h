@@ -1,4 +1,4 @@
-// Writes a progress page. Everything is wait-free and makes no system call; any thread may call it.
+// Writes a progress page. All functions are wait-free, make no system call, and may be called by any thread.
 #pragma once
 
 #include <atomic>
@@ -15,34 +15,35 @@ using PageGroup = std::uint32_t;
 
 struct CollectiveFlags {
   bool is_message = false;
-  bool has_ended = false;  // at once; PageWriter::reopen_collective() where it turns out not to have
+  bool has_ended = false;  // it ends immediately; see PageWriter::reopen_collective() if it turns out to be unfinished
 };
 
 class PageWriter {
  public:
-  // `page` is zero but for its greeting, and must outlive this.
+  // `page` must be zero except for its greeting, and must outlive this object.
   explicit PageWriter(Page& page) noexcept;
 
-  // Enters a phase; returns what was there, for restore_phase().
+  // Enters a phase and returns the previous one, for restore_phase().
   unsigned enter_phase(progress::Phase phase) noexcept;
   unsigned enter_phase(std::string_view name) noexcept;
   void restore_phase(unsigned phase) noexcept { change_phase(phase >> 8, phase & 0xff); }
   void finish_step() noexcept;
-  // The rank has waited for others in the phase that it is in.
+  // Adds time in which the rank waited for other ranks, to the current phase.
   void add_wait(std::uint64_t microseconds) noexcept;
-  // Collectives beside which the rank computes on. Once it has waited for all of them, the time from the begin of the
-  // last one to the end of the last one is what it has waited.
+  // For collectives that overlap with computation. settle_background() is called after the rank has waited for all of
+  // them, and counts the time from the last start to the last end as waiting time.
   void begin_background(std::uint64_t now) noexcept { background_begin_.store(now, std::memory_order_relaxed); }
   void end_background(std::uint64_t now) noexcept { background_end_.store(now, std::memory_order_relaxed); }
   void settle_background() noexcept;
   void set_value(std::string_view name, double number) noexcept;
 
-  // Groups beyond the 32nd are counted as the last one.
+  // All groups beyond the 32nd share the last entry.
   PageGroup add_group(std::string_view path, int rank, int size, int leader) noexcept;
-  // Returns what finish_collective() wants. `signature` is what all ranks must call in this place.
+  // Returns the index for finish_collective(). `signature` describes the call, which must be the same on all ranks.
   std::uint64_t begin_collective(PageGroup group, std::uint64_t number, std::string_view signature,
                                  std::uint64_t now = page_clock(), CollectiveFlags kind = {}) noexcept;
-  // Both without effect when a thousand others have begun since. `time`: of its begin.
+  // These two have no effect if about a thousand other collectives have begun since. `time` is the start of the
+  // collective.
   void reopen_collective(std::uint64_t index, std::uint64_t time) noexcept;
   void finish_collective(std::uint64_t index, std::uint64_t now = page_clock()) noexcept;
 
@@ -56,7 +57,7 @@ class PageWriter {
   std::atomic<std::uint32_t> groups_{0};
   std::atomic<std::uint32_t> names_{0};
   std::atomic<std::uint32_t> values_{0};
-  std::atomic<std::uint64_t> totals_time_{0};  // when the totals were written
+  std::atomic<std::uint64_t> totals_time_{0};  // the time of the last write_step_totals()
   std::atomic<std::uint64_t> background_begin_{0};
   std::atomic<std::uint64_t> background_end_{0};
 };

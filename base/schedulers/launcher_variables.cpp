@@ -12,13 +12,13 @@ constexpr LauncherVariables kOthers[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"LSF", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"},
-    // srun sets the step's number of tasks; batch scripts and interactive shells have only the allocation's.
+    // srun sets the number of tasks of the step. Batch scripts and interactive shells have only that of the allocation.
     {"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
 };
 
-// A shell that salloc or `srun --pty` opened carries the variables of a task, but what is typed there is a program of
-// its own, unless srun starts it.
+// A shell opened by salloc or `srun --pty` has the variables of a task. A program that the user starts there is not a
+// task, unless srun starts it.
 bool is_interactive_shell(const VariableLookup& lookup, const LauncherVariables& family) {
   if (std::string_view(family.world_size) != "SLURM_NTASKS") return false;
   const auto job = lookup("SLURM_JOB_NAME");
@@ -33,13 +33,13 @@ std::optional<std::string> environment_variable(const std::string& name) {
   return value;
 }
 
-// Families with the local rank come first: under `srun --mpi=pmi2` MPICH's variables are there as well, but only
-// Slurm's say which GPU is whose.
+// Launchers that set a local rank are tried first: under `srun --mpi=pmi2` the variables of MPICH are set too, but only
+// those of Slurm contain the local rank, which selects the GPU.
 const LauncherVariables* launcher_variables(const VariableLookup& lookup) {
   if (lookup(kTorchrun.rank) || lookup(kTorchrun.world_size)) return &kTorchrun;
   for (const bool needs_local_rank : {true, false}) {
     for (const LauncherVariables& family : kOthers) {
-      // A scheduler sets some of its variables in batch scripts too: both must be there.
+      // Both variables must be set, because a scheduler sets some of them in batch scripts too.
       if (!lookup(family.rank) || !lookup(family.world_size) || is_interactive_shell(lookup, family)) continue;
       if (!needs_local_rank || lookup(family.local_rank)) return &family;
     }

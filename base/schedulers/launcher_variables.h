@@ -1,4 +1,4 @@
-// The environment variables with which launchers give a process its place in the job. Does not use LibTorch.
+// The environment variables that launchers use to give a process its rank. Does not use LibTorch.
 #pragma once
 
 #include <functional>
@@ -7,12 +7,12 @@
 
 namespace ddp {
 
-/// Looks up an environment variable; nullopt when it is unset.
+/// Looks up an environment variable; returns nullopt if it is not set.
 using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
 std::optional<std::string> environment_variable(const std::string& name);
 
-/// The variables of one family of launchers. An empty name means that the family has no such variable.
+/// The names of the variables of one kind of launcher. An empty name means that the launcher has no such variable.
 struct LauncherVariables {
   const char* launcher;
   const char* rank;
@@ -21,8 +21,8 @@ struct LauncherVariables {
   const char* local_world_size;
 };
 
-/// Those of the launcher that started this process: torchrun's (which ddprun sets too), else those of Open MPI, MPICH,
-/// LSF's jsrun or srun. Null for a process that no launcher started.
+/// The variables of the launcher that started this process: torchrun (ddprun sets the same ones), otherwise Open MPI,
+/// MPICH, LSF's jsrun or srun. Returns null if no launcher started this process.
 const LauncherVariables* launcher_variables(const VariableLookup& lookup);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// The hosts of an LSF job, of LSB_MCPU_HOSTS: "host1 4 host2 4". Pure.
+// Reads the hosts of an LSF job from the value of LSB_MCPU_HOSTS, such as "host1 4 host2 4". Pure functions.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ inline bool is_number(const std::string& word) {
   return std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// The hosts of such a list, each once. Throws std::invalid_argument if it is not a valid list.
+/// Returns each host of the list once. Throws std::invalid_argument if the list is not valid.
 inline std::vector<std::string> lsf_hosts(std::string_view list) {
   const std::vector<std::string> words = split_words(list);
   std::vector<std::string> hosts;

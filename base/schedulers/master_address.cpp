@@ -11,7 +11,7 @@
 namespace ddp::detail {
 namespace {
 
-// The process that made the other end of a socket that was inherited: for MPICH's PMI_FD the starter on this machine.
+// The process at the other end of an inherited socket. For MPICH's PMI_FD this is the process manager on this machine.
 std::optional<std::string> socket_or_pipe_process(const std::string& descriptor) {
   int fd = -1;
   const char* end = descriptor.data() + descriptor.size();
@@ -23,8 +23,8 @@ std::optional<std::string> socket_or_pipe_process(const std::string& descriptor)
   return "process " + std::to_string(peer.pid);
 }
 
-/// Open MPI's and PMIx's name of the job, else the address or the process of MPICH's starter; none where neither can be
-/// known.
+/// Identifies the MPI job: by its name in Open MPI and PMIx, otherwise by the address or the process of MPICH's process
+/// manager. Returns nullopt if none of them is available.
 std::optional<std::string> mpi_starter(const VariableLookup& lookup) {
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_PORT"}) {
     if (const auto value = lookup(name); value && !value->empty()) return *value;
@@ -41,7 +41,7 @@ MasterAddress of_slurm(const VariableLookup& lookup) {
   return {.host = step->nodes == 1 ? kLoopback : step->first_host, .port = step->port};
 }
 
-// mpirun's ways to hand a variable to all ranks.
+// Explains how mpirun passes a variable to all ranks.
 std::string advice_for(const std::string& launcher) {
   const bool is_open_mpi = launcher == "Open MPI";
   return std::string(" To pass them to all ranks with mpirun: ") +
@@ -55,7 +55,7 @@ MasterAddress of_mpi(const VariableLookup& lookup, const std::string& launcher, 
   return {.host = kLoopback, .port = port_of_job(*starter)};
 }
 
-// The list begins with the host on which the job's script runs, which is not for computing.
+// Skips the first host of the list: the job script runs there, and the host is not used for computing.
 MasterAddress of_jsrun(const VariableLookup& lookup, bool is_one_host) {
   MasterAddress point{.host = is_one_host ? kLoopback : ""};
   const auto list = lookup("LSB_MCPU_HOSTS");

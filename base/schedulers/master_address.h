@@ -1,5 +1,5 @@
-// The meeting point of ranks that were given no address: derived from values that the scheduler or mpirun sets equally
-// for all of them.
+// The rendezvous address for ranks that were given no address. It is derived from values that the scheduler or mpirun
+// sets identically for all ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,17 @@
 
 namespace ddp::detail {
 
-/// rank 0's host and a port, or why they cannot be known.
+/// The host of rank 0 and a port, or the reason why they are unknown.
 struct MasterAddress {
-  std::string host{};      ///< empty: not known
-  std::uint16_t port = 0;  ///< 0: not known
-  std::string obstacle{};  ///< what to do where they are not known; a sentence, empty where there is nothing to add
+  std::string host{};      ///< empty: unknown
+  std::uint16_t port = 0;  ///< 0: unknown
+  std::string obstacle{};  ///< advice for the user if they are unknown: a sentence, or empty
 };
 
-/// For a rank that `launcher` (a LauncherVariables' name) started as one of `local_world_size` on its host and of
-/// `world_size` in all. srun's tasks meet on the first host of their step, those that mpirun or jsrun started on one
-/// host on that host. Throws std::invalid_argument for variables of Slurm's that cannot be right.
+/// Determines the address for a rank that `launcher` (the name in LauncherVariables) started as one of
+/// `local_world_size` on its host and of `world_size` in total. Tasks of srun use the first host of their step. If all
+/// ranks run on one host, the ranks of mpirun or jsrun use that host. Throws std::invalid_argument if the variables of
+/// Slurm are not valid.
 MasterAddress master_address(const VariableLookup& lookup, const std::string& launcher, int world_size,
                              int local_world_size);
 

@@ -25,14 +25,14 @@ std::optional<unsigned> parse_digits(std::string_view text) {
   return error == std::errc{} && stop == end ? std::optional(value) : std::nullopt;
 }
 
-// As wide as the first number of its range is written.
+// Pads the number with zeros to the width of the first number of its range.
 std::string padded(unsigned number, std::size_t width) {
   std::string digits = std::to_string(number);
   if (digits.size() < width) digits.insert(0, width - digits.size(), '0');
   return digits;
 }
 
-// "01-03,7": "01", "02", "03", "7".
+// Expands "01-03,7" to "01", "02", "03", "7".
 std::vector<std::string> expand_numbers(std::string_view list, std::string_view group) {
   std::vector<std::string> numbers;
   for (std::string_view left = group;;) {
@@ -65,7 +65,7 @@ void append_to_each(std::vector<std::string>& names, const std::vector<std::stri
   names = std::move(longer);
 }
 
-// One part between commas: "r[0-1]n[1-2]" is r0n1, r0n2, r1n1, r1n2.
+// Expands one entry of the list: "r[0-1]n[1-2]" becomes r0n1, r0n2, r1n1, r1n2.
 std::vector<std::string> expand_entry(std::string_view list, std::string_view entry) {
   std::vector<std::string> names{""};
   while (!entry.empty()) {
@@ -79,7 +79,7 @@ std::vector<std::string> expand_entry(std::string_view list, std::string_view en
   return names;
 }
 
-// The first comma outside brackets, or the end of the list.
+// The position of the first comma outside brackets, or the end of the list.
 std::size_t end_of_entry(std::string_view list, std::string_view left) {
   bool is_inside = false;
   for (std::size_t i = 0; i < left.size(); ++i) {
@@ -91,7 +91,7 @@ std::size_t end_of_entry(std::string_view list, std::string_view left) {
   return left.size();
 }
 
-// Steps from here on are no srun's: the batch script, the shell of salloc, ...
+// Step numbers from here on do not belong to srun, but to the batch script, the shell of salloc, and so on.
 constexpr std::uint64_t kSpecialSteps = 0xfffffff0;
 constexpr std::uint64_t kMostNodes = 1 << 16;
 
@@ -170,7 +170,7 @@ std::uint16_t port_of_job(std::uint64_t number) {
 }
 
 std::uint16_t port_of_job(const std::string& name) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, so that every rank gets the same whatever built it
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: unlike std::hash it is the same in every build
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return port_of_job(hash ^ (hash >> 32));
 }
@@ -194,7 +194,8 @@ std::optional<SlurmStep> slurm_step(const VariableLookup& lookup) {
   step.tasks_on_node = naming("SLURM_STEP_TASKS_PER_NODE", [&] { return slurm_tasks_on(tasks, step.node); });
   const std::string list = require(lookup, "SLURM_STEP_NODELIST");
   step.first_host = naming("SLURM_STEP_NODELIST", [&] { return expand_slurm_hosts(list).front(); });
-  // Jobs that run at once have near numbers, and so have their steps; a port of the run before may still be held.
+  // Jobs that run at the same time often have adjacent numbers, and so do their steps. The port of the previous run may
+  // still be in use.
   step.port = port_of_job(job + 97 * step_number + 389 * restarts);
   step.name = std::to_string(job) + "." + std::to_string(step_number);
   return step;

@@ -1,5 +1,5 @@
-// The variables that srun sets for each task. The launcher reads it where there is one task for a node, the library
-// where there is one for a rank; so both meet by the same rule. Pure.
+// The variables that srun sets for each task. The launcher uses them if there is one task per node, the library if
+// there is one task per rank; so both choose the address by the same rule. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@
 
 namespace ddp::detail {
 
-/// The hosts of a list, in its order, as `scontrol show hostnames` prints them. Throws std::invalid_argument for what
-/// is not a list, and for more than 65536 hosts.
+/// Expands a list of hosts in its order, as `scontrol show hostnames` does. Throws std::invalid_argument if the list is
+/// not valid or has more than 65536 hosts.
 std::vector<std::string> expand_slurm_hosts(std::string_view list);
 
-/// The number for node `node`, from 0, of a list such as "2(x3),1"; it is 1 there for node 3. Throws
-/// std::invalid_argument for text that is not a list, and where it ends before that node.
+/// Returns the value for node `node` (counted from 0) in a list such as "2(x3),1"; for node 3 that list gives 1. Throws
+/// std::invalid_argument if the list is not valid or has no value for that node.
 int slurm_tasks_on(std::string_view list, int node);
 
-/// The numbers of this task in its Slurm step. A batch script and a shell of salloc do not belong to a step.
+/// Describes this task in its Slurm step. A batch script and a shell opened by salloc do not belong to a step.
 struct SlurmStep {
   int nodes = 1;             ///< SLURM_STEP_NUM_NODES
-  int node = 0;              ///< SLURM_NODEID: this one, from 0
-  int tasks_on_node = 1;     ///< of SLURM_STEP_TASKS_PER_NODE: on this one
-  std::string first_host{};  ///< of SLURM_STEP_NODELIST: where task 0 runs
-  std::uint16_t port = 0;    ///< for rank 0, made of the job's and the step's number and of the restart's
-  std::string name{};        ///< "JOB.STEP", as sacct shows it
+  int node = 0;              ///< SLURM_NODEID: this node, from 0
+  int tasks_on_node = 1;     ///< the value of SLURM_STEP_TASKS_PER_NODE for this node
+  std::string first_host{};  ///< the first host in SLURM_STEP_NODELIST, where task 0 runs
+  std::uint16_t port = 0;    ///< for rank 0; derived from the numbers of the job, the step and the restart
+  std::string name{};        ///< "JOB.STEP", as shown by sacct
 };
 
-/// None where no srun started this process. Throws std::invalid_argument, naming the variable, where one is missing or
-/// cannot be right.
+/// Returns nullopt if srun did not start this process. Throws std::invalid_argument with the name of the variable if
+/// one is missing or not valid.
 std::optional<SlurmStep> slurm_step(const VariableLookup& lookup);
 
-/// A port from 15000 to 24999, below those that the kernel gives to anybody: equal for equal jobs, and different ones
-/// for jobs whose numbers are neighbours.
+/// A port from 15000 to 24999, below the range from which the kernel assigns ports. The same job number gives the same
+/// port; adjacent job numbers give different ports.
 std::uint16_t port_of_job(std::uint64_t number);
-/// The same of a name.
+/// The same for the name of a job.
 std::uint16_t port_of_job(const std::string& name);
 
 }  // namespace ddp::detail

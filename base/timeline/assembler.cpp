@@ -6,7 +6,8 @@
 namespace ddp::detail {
 namespace {
 
-// No program nests deeper, nor has more under way; what goes beyond it is a mistake, and must not take memory forever.
+// Limits of memory use. No real program nests more deeply or has more operations open, so whatever exceeds them is an
+// error.
 constexpr std::size_t kDeepest = 1000;
 constexpr std::size_t kMostOpen = 1 << 16;
 constexpr std::size_t kRecentPhases = 16;
@@ -100,7 +101,7 @@ void Assembler::begin(std::size_t lane, std::uint64_t id, const Record& record) 
   operations_.insert_or_assign(id, std::move(event));
 }
 
-// What is open above it ends with it: its own end was lost, or comes too late.
+// Events nested inside this one end with it: their own ends were lost or arrive too late.
 void Assembler::end(std::size_t lane, std::uint64_t id, std::uint64_t time) {
   auto& stack = threads_[lane].stack;
   const auto found = std::find_if(stack.rbegin(), stack.rend(), [&](const Open& open) { return open.id == id; });
@@ -137,7 +138,8 @@ void Assembler::resolve(const Ending& ending) {
     return;
   }
   if (lane_of(ending.id) >= kLanes) return;
-  // Begun within another thread, in whose lane what it holds would not lie within it.
+  // The event began in another thread. It gets a separate lane, because in that thread's lane its nested events might
+  // not lie within it.
   auto& stack = threads_[lane_of(ending.id)].stack;
   const auto found = std::find_if(stack.begin(), stack.end(), [&](const Open& open) { return open.id == ending.id; });
   if (found == stack.end()) return;
@@ -148,7 +150,8 @@ void Assembler::resolve(const Ending& ending) {
   emit(std::move(event), end);
 }
 
-// A lane that was read early in a pass may lack what one that was read late refers to; after one more pass it is there.
+// An end may be read before its start if the lane of the start was read earlier in the same pass. The start has been
+// read after one more pass.
 void Assembler::settle() {
   std::stable_sort(endings_.begin(), endings_.end(),
                    [](const Ending& one, const Ending& other) { return one.time < other.time; });
@@ -172,7 +175,7 @@ void Assembler::finish(std::uint64_t now) {
     emit(std::move(event), now);
   }
   operations_.clear();
-  // No further phase shows where the last step ends.
+  // No further phase will determine the end of the last step.
   ended_step_.reset();
   step_begin_.reset();
 }
@@ -220,8 +223,8 @@ std::uint64_t Assembler::free_lane(EventKind kind, std::uint64_t begin, std::uin
   return first + static_cast<std::uint64_t>(found - ends.begin());
 }
 
-// The device is in the upper bits of a stream's number. What overlaps gets a further lane of the stream: a bucket that
-// is ready while the one before is still under way.
+// The upper bits of the stream number contain the device. Spans that overlap get another lane of the same stream, for
+// example if a bucket becomes ready while the previous one is still in progress.
 std::uint64_t Assembler::device_lane(std::uint64_t stream, std::uint64_t begin, std::uint64_t end) {
   constexpr int kDeviceShift = 56;
   const auto fits = [&](const DeviceLane& lane) {
@@ -257,19 +260,19 @@ void Assembler::note_begin(EventKind kind, std::uint64_t time) {
     name_lane(kStepsLane, "steps", 0);
   }
   if (kind != EventKind::kData && kind != EventKind::kForward) return;
-  // What comes before the first step's first phase belongs to none.
+  // Events before the first phase of the first step belong to no step.
   if (!std::exchange(has_begun_, true)) step_begin_ = time;
   if (ended_step_ && time >= ended_step_->time) emit_step(time);
   phase_begins_.push_back(time);
   if (phase_begins_.size() > kRecentPhases) phase_begins_.pop_front();
 }
 
-// DistributedDataParallel knows where backward ends; the optimizer, and what else comes before the next step's first
-// phase, belong to the step as well. A program that counts steps itself has told the end.
+// DistributedDataParallel reports the end of backward. The optimizer and everything else before the first phase of the
+// next step still belong to the step. A program that counts steps itself reports the exact end.
 void Assembler::end_step(const Record& record) {
   const bool is_exact = (record.value & kExactEnd) != 0;
   const bool is_cut = (record.value & kCutBegin) != 0;
-  if (is_exact && is_cut) ended_step_.reset();  // recording had been off
+  if (is_exact && is_cut) ended_step_.reset();  // recording was switched off in between
   if (ended_step_ && ended_step_->number != record.number) emit_step(ended_step_->time);
   ended_step_ = {.number = record.number, .time = record.time, .is_cut = is_cut};
   if (is_exact) return emit_step(record.time);

@@ -13,8 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Between two looks: often enough that a lane in constant use keeps room, seldom enough to cost nothing that can be
-// measured.
+// The time between two passes: short enough that a busy lane does not fill up, long enough that the cost is not
+// measurable.
 constexpr std::chrono::milliseconds kShortest = 1ms;
 constexpr std::chrono::milliseconds kLongest = 50ms;
 constexpr double kMuch = 0.25;
@@ -35,13 +35,13 @@ double RingReader::read(const Take& take) {
 
 double RingReader::read_lane(std::size_t index, const Take& take) {
   Lane& lane = ring_.lanes[index];
-  // The state before the head: what a thread that has left had written is then all there.
+  // Read the state before the head: if the thread has ended, `head` then includes everything that it wrote.
   std::uint64_t state = lane.state.load(std::memory_order_acquire);
   const std::uint64_t head = lane.head.load(std::memory_order_acquire);
   std::uint64_t& tail = tails_[index];
   const std::uint64_t count = head - tail;
   if (count > kLaneWords) {
-    tail = head;  // nothing that a Recorder has written
+    tail = head;  // not written by a Recorder
   } else if (count > 0) {
     std::vector<std::uint64_t> words(count);
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -72,7 +72,7 @@ void set_plan(TimelineRing& ring, const RecordingPlan& plan, bool is_running) {
   ring.first.store(plan.first, std::memory_order_relaxed);
   ring.last.store(plan.last, std::memory_order_relaxed);
   ring.mode.store(mode, std::memory_order_release);
-  if (!is_running) return;  // its writer looks when it begins
+  if (!is_running) return;  // the program checks the mode when it starts to write
   const std::uint64_t step = ring.step.load(std::memory_order_relaxed);
   const bool is_on = is_wanted(plan.mode, step, plan.first, plan.last);
   const bool was_on = ring.recording.load(std::memory_order_relaxed) != 0;
@@ -82,7 +82,7 @@ void set_plan(TimelineRing& ring, const RecordingPlan& plan, bool is_running) {
 
 Collector::Collector(RecordSink& sink, std::function<void()> after_pass)
     : sink_(sink), after_pass_(std::move(after_pass)) {
-  // Signals are for the program's own threads.
+  // The threads of the program, not this one, must handle signals.
   sigset_t all{};
   sigset_t before{};
   ::sigfillset(&all);
@@ -119,7 +119,7 @@ void Collector::add(int rank, std::string name, std::shared_ptr<TimelineRing> ri
   });
 }
 
-// Threads that have given their names to an earlier reader of the ring.
+// Reports the names of threads that were registered with an earlier reader of the ring.
 void Collector::name_threads(int rank, const TimelineRing& ring) {
   const std::uint64_t process = ring.process.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < kLanes; ++i) {

@@ -1,5 +1,5 @@
-// Reads the memory of ranks again and again in a thread of its own, as long as something is recorded there, and hands
-// what it finds to a RecordSink.
+// Periodically reads the memory of the ranks in a separate thread while something is recorded, and passes the records
+// to a RecordSink.
 #pragma once
 
 #include <array>
@@ -22,16 +22,16 @@ namespace ddp::detail {
 
 class RingReader {
  public:
-  // Whole records of lane number `lane`, in their order; `position` is that of the first word since ever.
+  // Receives complete records of lane number `lane`, in order. `position` counts all words that were ever written
+  // before.
   using Take = std::function<void(std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words)>;
 
-  // `ring` must outlive this.
+  // `ring` must outlive this object.
   explicit RingReader(TimelineRing& ring);
 
-  // Hands over what has arrived since the last call. Returns the largest share of a lane's room that was in use, 0
-  // to 1.
+  // Passes on everything that has arrived since the last call. Returns the fill level of the fullest lane, 0 to 1.
   double read(const Take& take);
-  // Events for which there was no room.
+  // The number of events that were lost because there was no room.
   std::uint64_t lost() const;
 
  private:
@@ -41,34 +41,36 @@ class RingReader {
   std::array<std::uint64_t, kLanes> tails_{};
 };
 
-// Which steps are recorded, or all that happens.
+// Which steps are recorded, or that everything is recorded.
 struct RecordingPlan {
   RecordingMode mode = RecordingMode::kOn;
   std::uint64_t first = 0;
-  std::uint64_t last = 0;  // without this one
+  std::uint64_t last = 0;  // exclusive
 };
 void set_plan(TimelineRing& ring, const RecordingPlan& plan, bool is_running);
 
 class Collector {
  public:
-  // `after_pass` is called in the thread when all memory was read, and at the end. Both must outlive this.
+  // The thread calls `after_pass` after each pass over all memory, and at the end. Both arguments must outlive this
+  // object.
   Collector(RecordSink& sink, std::function<void()> after_pass);
   ~Collector();
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
   void add(int rank, std::string name, std::shared_ptr<TimelineRing> ring);
-  // Adds records about a rank that another process has made, as records of a further thread of that rank. Does nothing
-  // if the rank has threads in all lanes.
+  // Adds records about a rank that another process has created, as records of an additional thread of that rank. Does
+  // nothing if all lanes of the rank are in use.
   void tell(int rank, std::vector<std::uint64_t> words);
-  // Recording has been switched off: reads what the ranks have left, ends their events at this moment, and calls
-  // `then` in the collector's thread.
+  // Call it after recording has been switched off. Reads the remaining records, ends open events at the current time,
+  // and calls `then` in the thread of the collector.
   void pause_all(std::function<void()> then);
-  // Reads what the ranks have left, ends their events at this moment and forgets them. Waits for that.
+  // Reads the remaining records, ends open events at the current time, and removes all ranks. Blocks until that is
+  // done.
   void end_all();
-  // In the collector's thread, in order with everything else.
+  // Runs the task in the thread of the collector, in order with all other tasks.
   void post(std::function<void()> task);
-  // The same, and waits for it.
+  // The same, but waits until the task has finished.
   void run_now(const std::function<void()>& task);
 
  private:
@@ -83,7 +85,7 @@ class Collector {
 
   RecordSink& sink_;
   std::function<void()> after_pass_;
-  std::list<Source> sources_;  // the thread's own
+  std::list<Source> sources_;  // used only by the thread
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::function<void()>> tasks_;

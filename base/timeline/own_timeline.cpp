@@ -13,7 +13,7 @@
 namespace ddp::detail {
 namespace {
 
-// What the threads of a process before this one have left is still to be read.
+// Keeps the lanes: records of the threads of a previous process have not been read yet.
 void leave_lanes(TimelineRing& ring, bool) noexcept {
   for (Lane& lane : ring.lanes) {
     auto owned = static_cast<std::uint64_t>(LaneState::kOwned);
@@ -27,7 +27,7 @@ struct OwnTimeline {
       launchers = new (std::nothrow) Recorder(*ring);
       active.store(launchers, std::memory_order_release);
     }
-    // What the rank forks must not write into the lanes of its threads.
+    // A forked child must not write to the lanes of the parent's threads.
     ::pthread_atfork(nullptr, nullptr, [] { instance().active.store(nullptr, std::memory_order_relaxed); });
   }
   static OwnTimeline& instance() noexcept {
@@ -64,7 +64,7 @@ bool redirect_events_to(std::shared_ptr<TimelineRing> ring) noexcept {
   }
   const auto off = static_cast<std::uint64_t>(RecordingMode::kOff);
   if (own.launchers != nullptr && own.launchers->ring().mode.load(std::memory_order_relaxed) != off) return false;
-  // Threads may be writing with an earlier one at any time, so none is ever destroyed; there is one ring.
+  // Never destroyed, because threads may be using a recorder at any time. There is only one ring.
   static Recorder& recorder = *new Recorder(*ring);
   ring->step.store(own.steps.load(std::memory_order_relaxed), std::memory_order_relaxed);
   own.active.store(&recorder, std::memory_order_release);

@@ -1,4 +1,4 @@
-// The timeline of this process: in the memory that its launcher shares with it, or for a ddp::Timeline of its own.
+// The timeline of this process: in the memory shared with its launcher, or in private memory for a ddp::Timeline.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace ddp::detail {
 
-// Who records in this process; null where no launcher reads it.
+// The recorder of this process; null if no launcher or Timeline reads its events.
 Recorder* own_recorder() noexcept;
 
-// The same while events are wanted, else null.
+// The recorder while events are being recorded, otherwise null.
 inline Recorder* recording() noexcept {
   Recorder* recorder = own_recorder();
   return recorder != nullptr && recorder->is_on() ? recorder : nullptr;
 }
 
-// 0 while nothing is recorded.
+// Returns 0 while nothing is recorded.
 inline std::uint64_t begin_event(EventKind kind, std::string_view name, std::uint64_t number = 0,
                                  std::uint64_t bytes = 0) noexcept {
   Recorder* recorder = recording();
@@ -29,9 +29,9 @@ inline void end_event(std::uint64_t id) noexcept {
   if (Recorder* recorder = own_recorder()) recorder->end(id);
 }
 
-// A step of this process has ended; see Recorder::step().
+// Reports that a step of this process has ended; see Recorder::step().
 void end_step(bool is_reported) noexcept;
-// The last one, which has ended before, ends only now; see Recorder::confirm_step().
+// The last step, which was reported before, ends only now; see Recorder::confirm_step().
 void confirm_step() noexcept;
 
 class EventScope {
@@ -46,10 +46,10 @@ class EventScope {
   std::uint64_t id_;
 };
 
-// From now on events go to `ring`, which is given the number of the steps so far; null: to the launcher's memory, if
-// there is any. False where the launcher records at the moment.
+// Redirects subsequent events to `ring` and stores the number of finished steps there. Null redirects them to the
+// memory of the launcher, if there is any. Returns false if the launcher is recording at the moment.
 bool redirect_events_to(std::shared_ptr<TimelineRing> ring) noexcept;
-// Memory for a timeline of this process's own; the same one each time. Null otherwise.
+// Memory for a timeline of this process; each call returns the same memory. Null if there is none.
 std::shared_ptr<TimelineRing> private_ring() noexcept;
 
 }  // namespace ddp::detail

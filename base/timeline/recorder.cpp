@@ -13,16 +13,16 @@
 namespace ddp::detail {
 namespace {
 
-// Room that begins leave to ends of what began in other threads.
+// The room that begin records leave for the ends of events that began in other threads.
 constexpr std::size_t kForEnds = 1024;
 
-// The lane of a thread. Trivial, so that it can be read without a check whether it exists.
+// The lane of a thread. The type is trivial, so reading it needs no check whether it has been constructed.
 struct ThreadLane {
   TimelineRing* ring = nullptr;
   Lane* lane = nullptr;
   std::size_t index = 0;
-  std::uint64_t tail = 0;  // as it was seen last
-  std::uint64_t open = 0;  // begun within this thread
+  std::uint64_t tail = 0;  // the last known value
+  std::uint64_t open = 0;  // events that began in this thread and are still open
   bool is_over = false;    // the thread is ending
 };
 constinit thread_local ThreadLane own_lane;
@@ -54,7 +54,7 @@ bool claim_lane(TimelineRing& ring) noexcept {
     own_lane.index = index;
     own_lane.tail = lane.tail.load(kAcquire);
     own_lane.open = 0;
-    lane_release.is_needed = true;  // it comes to be
+    lane_release.is_needed = true;  // this access constructs the object
     return true;
   }
   return false;
@@ -77,7 +77,7 @@ Recorder::Recorder(TimelineRing& ring) noexcept : ring_(ring) {
   ring_.version.store(kTimelineVersion, kRelease);
 }
 
-// The position of the record in its lane's ring plus 1; 0 where there was no room.
+// Returns the position of the record in the ring of its lane, plus 1; 0 if there was no room.
 std::uint64_t Recorder::write(const Record& record, std::size_t reserve) noexcept {
   if (own_lane.is_over) return 0;
   if (own_lane.ring != &ring_ || own_lane.lane == nullptr) {
@@ -182,7 +182,7 @@ void Recorder::note_begin_of_step() noexcept {
 
 void Recorder::step(std::uint64_t ended, bool is_reported) noexcept {
   ring_.step.store(ended + 1, kRelaxed);
-  const bool is_past_end = is_ending_.exchange(false, kRelaxed);  // of what was asked for
+  const bool is_past_end = is_ending_.exchange(false, kRelaxed);  // beyond the requested steps
   const bool was_on = is_on() && !is_past_end;
   const auto mode = static_cast<RecordingMode>(ring_.mode.load(kRelaxed));
   const bool is_by_steps = mode == RecordingMode::kSteps;
@@ -191,7 +191,7 @@ void Recorder::step(std::uint64_t ended, bool is_reported) noexcept {
   const std::uint64_t start = ring_.starts.load(kRelaxed);
   const bool was_whole = start_of_step_.exchange(is_next ? start : kNoStart, kRelaxed) == start;
   was_whole_.store(was_whole, kRelaxed);
-  // The end of the step before is where the first one begins.
+  // This record is also needed if only the next step is recorded: the end of this step is the start of the next.
   if (was_on || is_next) write_step(ended, is_reported, was_on && was_whole);
   if (!is_by_steps) return;
   if (was_on && !is_next && !is_reported) {
@@ -201,8 +201,8 @@ void Recorder::step(std::uint64_t ended, bool is_reported) noexcept {
   }
 }
 
-// Whether the event begins after the last requested step: then recording ends. A later choice of the reader counts.
-// If no further step follows, the end of that step is not known.
+// Whether the event begins after the last requested step, in which case recording ends. A newer choice of the reader
+// takes precedence. If no further step follows, the end of the last step remains unknown.
 bool Recorder::ends_before(EventKind kind) noexcept {
   const bool is_next = kind == EventKind::kData || kind == EventKind::kForward || kind == EventKind::kEvaluation ||
                        kind == EventKind::kClosing;

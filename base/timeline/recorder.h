@@ -1,5 +1,5 @@
-// Writes events into a timeline's memory. Any thread may call it; wait-free, and no system call but for a thread's
-// first event.
+// Writes events to the memory of a timeline. All functions are wait-free and may be called by any thread. Only the
+// first event of a thread makes a system call.
 #pragma once
 
 #include <atomic>
@@ -13,33 +13,35 @@ namespace ddp::detail {
 
 class Recorder {
  public:
-  // `ring` is zero but for its greeting and what its reader has chosen, and must outlive the process's threads.
+  // `ring` must be zero except for its greeting and the settings of its reader, and must outlive all threads of the
+  // process.
   explicit Recorder(TimelineRing& ring) noexcept;
 
   bool is_on() const noexcept { return ring_.recording.load(std::memory_order_relaxed) != 0; }
 
-  // Returns what end() wants: 0 when it is not recorded, and then end() does nothing.
+  // Returns the ID for end(). It is 0 if the event is not recorded; end() then does nothing.
   std::uint64_t begin(EventKind kind, std::string_view name, std::uint64_t number = 0,
                       std::uint64_t bytes = 0) noexcept;
-  // In any thread.
+  // May be called by any thread.
   void end(std::uint64_t id) noexcept;
   // The transfer of a bucket begins.
   void mark(std::uint64_t id) noexcept;
-  // A whole event, of a device.
+  // Records a complete event of a device.
   void span(std::string_view name, std::uint64_t begin, std::uint64_t end, std::uint64_t stream) noexcept;
   void value(std::string_view name, double number) noexcept;
-  // A step has ended, before which `ended` had; `is_reported`: the program says so itself. Turns recording on and off
-  // where it goes by steps; off only by what follows the last one's backward, unless it is set.
+  // A step has ended; `ended` steps had ended before it. `is_reported`: the program itself reported the end. Switches
+  // recording on and off if steps were requested by number. Recording then ends with the first phase after the backward
+  // of the last step, or immediately if `is_reported` is true.
   void step(std::uint64_t ended, bool is_reported) noexcept;
-  // The program says itself that the last one, which has ended before, ends only now.
+  // The program itself reports that the last step, which was counted before, ends only now.
   void confirm_step() noexcept;
-  // The program itself has begun to record: what comes until the next step() is a whole step.
+  // The program itself has started recording: everything until the next step() forms a complete step.
   void begin_step() noexcept;
 
   TimelineRing& ring() noexcept { return ring_; }
 
  private:
-  static constexpr std::uint64_t kNoStart = ~std::uint64_t{0};  // it is off
+  static constexpr std::uint64_t kNoStart = ~std::uint64_t{0};  // recording is off
 
   std::uint64_t write(const Record& record, std::size_t reserve) noexcept;
   void write_step(std::uint64_t ended, bool is_exact, bool is_whole) noexcept;
@@ -47,10 +49,11 @@ class Recorder {
   void note_begin_of_step() noexcept;
 
   TimelineRing& ring_;
-  // The ring's `starts` when the step began that is under way; it is whole while that is so.
+  // The ring's `starts` at the start of the current step. The step is complete only if `starts` has not changed at its
+  // end.
   std::atomic<std::uint64_t> start_of_step_{kNoStart};
-  std::atomic<bool> is_ending_{false};  // the last step that was asked for lasts until the next phase
-  std::atomic<bool> was_whole_{false};  // that step was
+  std::atomic<bool> is_ending_{false};  // the last requested step lasts until the next phase begins
+  std::atomic<bool> was_whole_{false};  // whether that step was complete
 };
 
 }  // namespace ddp::detail

@@ -1,4 +1,5 @@
-// The events in a thread's ring, as words and back. Pure; what is read is another process's memory.
+// Encodes the events in a thread's ring as words, and decodes them. Pure functions; decoding accepts untrusted words,
+// because they come from the memory of another process.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 
 namespace ddp::detail {
 
-// What an event is of. The number is in the ring.
+// The kind of an event. The number is stored in the ring.
 enum class EventKind : std::uint8_t {
   kUser = 0,
   kOther = 1,
@@ -23,7 +24,7 @@ enum class EventKind : std::uint8_t {
   kEvaluation = 7,
   kClosing = 8,
   kWait = 9,         // for other ranks
-  kCollective = 10,  // from here on not within a thread: they end in another one, and overlap
+  kCollective = 10,  // from here on not tied to one thread: they may end in another thread, and may overlap
   kBucket = 11,
   kDevice = 12,
 };
@@ -32,27 +33,27 @@ inline constexpr unsigned kEventKinds = 13;
 constexpr bool is_within_thread(EventKind kind) {
   return kind < EventKind::kCollective;
 }
-// "forward"; the name of its category in the file.
+// Returns the category name in the file, such as "forward".
 std::string_view category_of(EventKind kind);
 
 enum class RecordType : std::uint8_t {
-  kBegin = 1,   // `number` and `value`: of the collective or bucket, and its bytes
-  kEnd = 2,     // `number`: the id of what ends
-  kMark = 3,    // `number`: the id of a bucket whose transfer begins
-  kStep = 4,    // a step has ended; `number`: how many had before, `value`: of the bits below
-  kValue = 5,   // `value`: the bits of a double that `text` names
-  kSpan = 6,    // the whole of an event; `number`: nanoseconds when it ended, `value`: its stream
-  kThread = 7,  // `text`: the name of the thread that has the lane from now on, `number`: its number, `value`: its
-                // process's
+  kBegin = 1,   // `number`, `value`: the number of the collective or bucket, and its bytes
+  kEnd = 2,     // `number`: the ID of the event that ends
+  kMark = 3,    // `number`: the ID of a bucket whose transfer begins
+  kStep = 4,    // a step has ended; `number`: how many steps had ended before, `value`: the flags below
+  kValue = 5,   // `value`: the bit pattern of a double with the name `text`
+  kSpan = 6,    // a complete event; `number`: its end in nanoseconds, `value`: its stream
+  kThread = 7,  // names the thread of the lane; `text`: its name, `number`: its TID, `value`: its process ID
 };
 
-// Of a step's record: it ends at this moment, as the program itself says, or as the next phase begins now; where it is
-// not set, the step lasts until the next one's first phase. There may be a record of each kind of the same step.
+// Flag of a step record: the step ends exactly now, because the program reported its end or the next phase begins now.
+// Without the flag, the step lasts until the first phase of the next step. The same step may have one record of each
+// kind.
 inline constexpr std::uint64_t kExactEnd = 1;
-// It had begun before it was recorded.
+// Flag of a step record: the step began before recording started.
 inline constexpr std::uint64_t kCutBegin = 2;
 
-// Longer names are cut off.
+// Longer names are truncated.
 inline constexpr std::size_t kLongestText = 160;
 inline constexpr std::size_t kHeadWords = 4;
 inline constexpr std::size_t kMostWords = kHeadWords + kLongestText / 8;
@@ -63,20 +64,20 @@ struct Record {
   std::uint64_t time = 0;  // nanoseconds of timeline_clock()
   std::uint64_t number = 0;
   std::uint64_t value = 0;
-  std::string_view text{};  // valid while the words are
+  std::string_view text{};  // valid as long as the words are
 };
 
-// Writes `record` into the front of `words`, and returns how many they are.
+// Encodes `record` at the start of `words`, and returns the number of words.
 std::size_t encode(const Record& record, std::array<std::uint64_t, kMostWords>& words) noexcept;
 
-// The record at the front of `words` and how many they are; nothing if `words` is empty or has only a part of one.
+// The first record in `words` and its number of words; empty if `words` is empty or contains only a part of a record.
 struct Decoded {
   Record record{};
   std::size_t words = 0;
 };
 std::optional<Decoded> decode(std::span<const std::uint64_t> words);
 
-// What begins at `position` of lane number `lane`. Never 0.
+// The ID of the event whose record is at `position` of lane number `lane`. Never 0.
 constexpr std::uint64_t event_id(std::size_t lane, std::uint64_t position) {
   return std::uint64_t{lane} << 48 | ((position + 1) & 0xffff'ffff'ffff);
 }

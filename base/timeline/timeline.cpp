@@ -23,16 +23,16 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFlushInterval{500};
 constexpr std::size_t kMuchText = std::size_t{1} << 20;
 
-// How often the launcher has started the job again.
+// The number of times that the launcher has restarted the job.
 int restart_of_job() {
   try {
     return rank_info_from_environment().restart_count;
   } catch (const std::invalid_argument&) {
-    return 0;  // init_process_group()'s business to report
+    return 0;  // init_process_group() reports the error
   }
 }
 
-// What was recorded before a restart stays.
+// Each restart gets a separate file, so that earlier recordings are kept.
 std::filesystem::path file_of(const JobPlace& job, int restart, const std::filesystem::path& file) {
   std::string place = job.size > 1 ? ".rank" + std::to_string(job.rank) : "";
   if (restart > 0) place += ".restart" + std::to_string(restart);
@@ -55,7 +55,7 @@ struct Timeline::Parts {
     file.flush();
     say_problem();
   }
-  // The program says when: what follows is a whole step.
+  // For recording that the program itself starts: the current step counts as complete.
   void apply(const detail::RecordingPlan& plan) {
     detail::set_plan(*ring, plan, /*is_running=*/true);
     if (detail::Recorder* recorder = detail::recording()) recorder->begin_step();
@@ -80,7 +80,7 @@ struct Timeline::Parts {
   Clock::time_point last_flush = Clock::now();
   bool has_said = false;
   std::shared_ptr<detail::TimelineRing> ring = detail::private_ring();
-  detail::Collector collector;  // last: its thread uses the others
+  detail::Collector collector;  // declared last: its thread uses the other members
 };
 
 Timeline::Timeline(const std::filesystem::path& file, const TimelineOptions& options) {

@@ -19,7 +19,7 @@ void TraceBuilder::set_clock(int rank, const RankClock& clock) {
   if (state.assembler) state.assembler->set_ahead(clock.ahead);
 }
 
-// An eighth more than it is, as it mostly grows a little from one record to the next.
+// Adds an eighth to the clock error, because the error usually grows slightly from one record to the next.
 void TraceBuilder::note_clock(RankState& state) {
   const std::int64_t before = state.largest_error;
   if (!state.clock->error) {

@@ -8,7 +8,7 @@
 namespace ddp::detail {
 namespace {
 
-// Nanoseconds as the format's microseconds.
+// Formats nanoseconds as microseconds, the unit of the file format.
 std::string microseconds(std::int64_t nanoseconds) {
   std::string text = nanoseconds < 0 ? "-" : "";
   const std::uint64_t size = nanoseconds < 0 ? std::uint64_t{0} - static_cast<std::uint64_t>(nanoseconds)
@@ -17,7 +17,7 @@ std::string microseconds(std::int64_t nanoseconds) {
   return text.append(std::to_string(size / 1000)).append(".").append(3 - rest.size(), '0').append(rest);
 }
 
-// JSON has no NaN.
+// Formats a number for JSON, which cannot represent NaN.
 std::string number_text(double value) {
   if (!std::isfinite(value)) return "null";
   std::array<char, 32> text{};

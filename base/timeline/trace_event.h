@@ -1,4 +1,5 @@
-// One event of a timeline's file, which is Chrome's trace format: JSON, as Perfetto and chrome://tracing read it. Pure.
+// One event of a timeline file. The format is Chrome's trace format: JSON that Perfetto and chrome://tracing can open.
+// Pure.
 #pragma once
 
 #include <time.h>
@@ -16,7 +17,7 @@
 
 namespace ddp::detail {
 
-// Lanes that are not threads have these numbers, beyond those of any thread.
+// The numbers of lanes that are not threads. They are larger than any thread ID.
 inline constexpr std::uint64_t kStepsLane = 1'000'000'000;
 
 struct TraceEvent {
@@ -24,7 +25,7 @@ struct TraceEvent {
     kSlice,
     kInstant,
     kCounter,
-    kLaneName,  // `name` is the lane's, `number` its place among the rank's lanes
+    kLaneName,  // `name` is the name of the lane, `number` its position among the lanes of the rank
   };
   Form form = Form::kSlice;
   EventKind kind = EventKind::kUser;
@@ -32,25 +33,26 @@ struct TraceEvent {
   std::uint64_t begin = 0;  // nanoseconds of timeline_clock()
   std::uint64_t end = 0;
   std::string name{};
-  std::optional<std::uint64_t> number = std::nullopt;  // a collective's, a bucket's, a step's
+  std::optional<std::uint64_t> number = std::nullopt;  // of a collective, bucket or step
   std::optional<std::uint64_t> bytes = std::nullopt;
-  std::optional<std::uint64_t> started = std::nullopt;  // when a bucket's transfer began
+  std::optional<std::uint64_t> started = std::nullopt;  // when the transfer of a bucket began
   double value = 0;                                     // of a counter
   bool is_step = false;
-  bool is_unfinished = false;  // its end was not seen
+  bool is_unfinished = false;  // its end was not recorded
 };
 
-// The event as one line of the file, without the comma after it. `base`: nanoseconds that are 0 in the file.
+// Formats the event as one line of the file, without the trailing comma. `base`: the time in nanoseconds that is 0 in
+// the file.
 std::string trace_json(const TraceEvent& event, int rank, std::int64_t base);
 
 std::string rank_json(int rank, std::string_view name);
 
-// `text` in quotes, as valid UTF-8 whatever it is.
+// Quotes `text` as a JSON string; invalid UTF-8 is replaced.
 std::string json_text(std::string_view text);
 
 // The same moment on two clocks, in nanoseconds.
 struct ClockPair {
-  std::uint64_t steady = 0;  // timeline_clock(), of this host since it was started
+  std::uint64_t steady = 0;  // timeline_clock(), since this host was booted
   std::int64_t wall = 0;     // since 1970
 };
 
@@ -61,8 +63,8 @@ inline ClockPair read_clocks() noexcept {
           .wall = static_cast<std::int64_t>(wall.tv_sec) * 1'000'000'000 + static_cast<std::int64_t>(wall.tv_nsec)};
 }
 
-// A JSON object; `rank` is -1 for a file of all ranks, which has no rank number. Files of one start of one host have
-// the same clock.
+// Returns a JSON object. `rank` is -1 for a file of all ranks, which has no rank number. Two files use the same clock
+// if the host and its boot are the same.
 inline std::string metadata_json(const ClockPair& base, int rank, int world_size) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);

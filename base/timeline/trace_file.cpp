@@ -17,7 +17,7 @@
 namespace ddp::detail {
 namespace {
 
-// Not blocking: a pipe without a reader is refused at once.
+// Nonblocking, so that opening a pipe without a reader fails immediately.
 constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 constexpr std::string_view kHead = "{\"displayTimeUnit\":\"ms\",\"otherData\":";
 constexpr std::string_view kEvents = ",\"traceEvents\":[\n";
@@ -29,21 +29,21 @@ constexpr std::string_view kEnd = "}\n";
   throw std::runtime_error(why);
 }
 
-// "/dev/stdout" is a file like any other, where the output is one.
+// The path may refer to the program's own output, such as "/dev/stdout" when the output is redirected to a file.
 bool is_own_output(const struct stat& file) {
   struct stat output {};
   return (::fstat(STDOUT_FILENO, &output) == 0 && output.st_ino == file.st_ino && output.st_dev == file.st_dev) ||
          (::fstat(STDERR_FILENO, &output) == 0 && output.st_ino == file.st_ino && output.st_dev == file.st_dev);
 }
 
-// The last line is the whole tail.
+// A complete file ends with the tail, which is its last line.
 bool is_whole(std::string_view bytes) {
   if (!bytes.ends_with("}}\n")) return false;
   const std::size_t newline = bytes.rfind('\n', bytes.size() - 2);
   return newline != std::string_view::npos && bytes.substr(newline + 1).starts_with(kTotals);
 }
 
-// Where the last line ends that holds a whole event; 0 if the bytes have no such line.
+// The end of the last line that contains a complete event; 0 if there is none.
 std::size_t end_of_events(std::string_view bytes) {
   for (std::size_t newline = bytes.rfind('\n'); newline != std::string_view::npos && newline > 0;
        newline = bytes.rfind('\n', newline - 1)) {
@@ -68,7 +68,8 @@ TraceFile::TraceFile(std::string path, std::string_view about) : path_(std::move
   identity_ = {status.st_dev, status.st_ino};
   const std::string head = std::string(kHead).append(about).append(kEvents);
   last_tail_ = tail();
-  // Over what the file had, which takes no new room and so is lost only where this one is there.
+  // Overwrites the start of the old content before truncating it. This usually needs no new disk space, so the old
+  // content is lost only if the new content was written.
   if (write_at(0, head + last_tail_) == head.size() + last_tail_.size()) {
     size_ = head.size();
     if (::ftruncate(fd, static_cast<off_t>(size_ + last_tail_.size())) == 0) return;
@@ -110,7 +111,7 @@ std::size_t TraceFile::write_at(std::uint64_t place, std::string_view text) {
   return written;
 }
 
-// Behind the last event for which there is room, the end included; else where it was.
+// Ends the file after the last event that fits together with the tail, or at its previous end if no new event fits.
 void TraceFile::end_where_room_ends(std::size_t written) {
   const std::string problem = std::exchange(problem_, {});
   const std::string end = tail();
@@ -123,7 +124,8 @@ void TraceFile::end_where_room_ends(std::size_t written) {
   problem_ = problem;
 }
 
-// Somebody else has been at the file. Behind what is missing nothing would make sense.
+// Checks whether another program has changed the file. If so, writing after the missing part would make the file
+// invalid.
 void TraceFile::look() {
   struct stat status {};
   if (::fstat(fd_, &status) != 0) {
@@ -194,7 +196,7 @@ void TraceFile::write_out() {
     end_where_room_ends(written);
   } else {
     size_ += added;
-    // A shorter tail than before would leave the end of that one.
+    // If the new tail is shorter than the old one, the remainder of the old one must be removed.
     if (end.size() < last_tail_.size() && ::ftruncate(fd_, static_cast<off_t>(size_ + end.size())) != 0) {
       problem_ = std::strerror(errno);
     }
@@ -211,7 +213,7 @@ void repair_trace_file(const std::string& path) noexcept {
   const ssize_t read = ::pread(fd, head.data(), head.size(), 0);
   const bool is_ours = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && read > 0 &&
                        std::string_view(head.data(), static_cast<std::size_t>(read)).starts_with(kHead);
-  // More than any event takes, and what one write may have left of several.
+  // More than any event needs, including what an interrupted write of several events may have left.
   const auto size = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
   const std::uint64_t from = size - std::min<std::uint64_t>(size, 1 << 16);
   std::string bytes(is_ours ? size - from : 0, '\0');

@@ -1,4 +1,4 @@
-// A timeline's file while it grows. After each flush() it is complete, valid JSON, so it can be opened while it is
+// A timeline file that grows. After each flush() it is complete, valid JSON, so it can be opened while it is being
 // written, or after all processes were killed.
 #pragma once
 
@@ -11,40 +11,40 @@ namespace ddp::detail {
 
 class TraceFile {
  public:
-  // `about`: a JSON object that says where the events come from. An existing file is overwritten. Throws
-  // std::runtime_error, without the path, when the file cannot be written, another process writes it, or this process's
-  // own output goes there; then it is as it was.
+  // `about`: a JSON object that describes where the events come from. An existing file is overwritten. Throws
+  // std::runtime_error (without the path in its text) if the file cannot be written, if another process is writing it,
+  // or if it is the standard output or error of this process. The file is then unchanged.
   TraceFile(std::string path, std::string_view about);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  // One event, or several lines with ",\n" between them; in the file at the next flush().
+  // Adds one event, or several lines separated by ",\n". They are written to the file by the next flush().
   void add(std::string_view lines);
-  // A JSON object that is written after the events; the last one set is used.
+  // Sets a JSON object that is written after the events. Each call replaces the previous object.
   void set_totals(std::string totals) { totals_ = std::move(totals); }
-  // Does nothing after an error; the file then ends where it was last complete.
+  // After an error it does nothing; the file then ends where it was last complete.
   void flush();
 
-  // Flushes, and closes the file until the next resume(), so that it can be moved or written by another process. Events
-  // that are added until then are written by the first flush() after resume().
+  // Flushes and closes the file until the next resume(), so that it can be moved, or written by another process. Events
+  // added in the meantime are written by the first flush() after resume().
   void rest();
   // Opens the file again. Returns false if the file is missing or has changed.
   bool resume();
 
-  // Device and inode.
+  // The device and inode numbers.
   using Identity = std::pair<std::uint64_t, std::uint64_t>;
   Identity identity() const { return identity_; }
-  // The current path of the file, or its path when it was closed: it may have been renamed.
+  // The current path of the file, or its path when it was closed: it may have been renamed since it was created.
   std::string place() const;
   std::size_t waiting() const { return buffer_.size(); }
   const std::string& path() const { return path_; }
-  // The error after which nothing more is written, such as "No space left on device"; empty if there was no error.
+  // The error that stopped all writing, such as "No space left on device"; empty if there was no error.
   const std::string& problem() const { return problem_; }
 
  private:
   std::string tail() const;
-  // Returns how many bytes were written; with fewer than all, there is a problem.
+  // Returns the number of bytes written. If it is less than the size of `text`, problem_ is set.
   std::size_t write_at(std::uint64_t place, std::string_view text);
   void write_out();
   void let_go();
@@ -63,8 +63,8 @@ class TraceFile {
   bool has_events_ = false;
 };
 
-// If the writer of a file was killed while it wrote an event, cuts the file after its last complete event. Does nothing
-// with a file that is complete, that a process still writes, or that is not a timeline of ddprun.
+// If the writer of a file was killed while it wrote an event, truncates the file after its last complete event. Does
+// nothing if the file is complete, if a process is still writing it, or if it is not a ddprun timeline.
 void repair_trace_file(const std::string& path) noexcept;
 
 }  // namespace ddp::detail

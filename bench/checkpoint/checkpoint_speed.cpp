@@ -1,6 +1,6 @@
-// What a checkpoint of a large model costs against the plain thing: checkpoint_speed FOLDER MEGABYTES. Prints one line
-// "case metric ours peer" per measurement: seconds for the best of three, or megabytes. FOLDER is on the disk to
-// measure; files are dropped from the page cache before they are read.
+// Compares checkpoints of a large model with a plain implementation: checkpoint_speed FOLDER MEGABYTES. Prints one line
+// "case metric ours peer" per measurement: seconds (the best of three) or megabytes. FOLDER must be on the disk to be
+// measured. Files are dropped from the page cache before they are read.
 #include <fcntl.h>
 #include <torch/nn/module.h>
 #include <torch/serialize.h>
@@ -104,7 +104,7 @@ int main(int argc, char** argv) try {
   Best loop;
   {
     ddp::CheckpointManager manager(folder / "async", group, {.keep_last = 1, .async = true});
-    manager.save(1, state);  // makes the buffers
+    manager.save(1, state);  // allocates the buffers
     manager.wait();
     const auto tensors = ddp::module_state(model);
     std::vector<torch::Tensor> copies;

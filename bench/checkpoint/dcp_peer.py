@@ -1,5 +1,5 @@
-"""torch.distributed.checkpoint's side of sharded_speed: dcp_peer.py FOLDER TENSORS KIB KIND, started by ddprun. Rank 0 prints
-"metric|value" lines: seconds of the best of three."""
+"""The same measurements as sharded_speed.cpp with torch.distributed.checkpoint: dcp_peer.py FOLDER TENSORS KIB KIND,
+started by ddprun. Rank 0 prints "metric|value" lines: seconds, the best of three."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-// What the benchmarks of checkpoints measure beside the checkpoints: this process's memory, and a plain write.
+// Measurements that the checkpoint benchmarks need for comparison: the memory of this process, and a plain write.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace bench {
 
-// Kilobytes of the line `name` in /proc/self/status.
+// Returns the kilobytes in the line `name` of /proc/self/status.
 inline double memory(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -22,12 +22,12 @@ inline double memory(const std::string& name) {
   return 0;
 }
 
-// Makes VmHWM the highest memory from now on.
+// Resets VmHWM, so that it shows the peak memory from now on.
 inline void reset_peak_memory() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
-// Seconds that a sequential write with fsync takes, as `dd bs=1M conv=fsync` makes it.
+// Returns the seconds of a sequential write with fsync, as in `dd bs=1M conv=fsync`.
 inline double plain_write(const std::filesystem::path& path, int64_t megabytes) {
   const std::vector<char> piece(size_t{1} << 20, 'x');
   const auto begin = std::chrono::steady_clock::now();

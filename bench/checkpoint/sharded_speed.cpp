@@ -1,6 +1,7 @@
-// Checkpoints that all ranks of a job write, of tensors of one size: sharded_speed FOLDER TENSORS KIB KIND, started by
-// ddprun. KIND is "sharded" (fully_shard() and AdamW: three times the tensors' bytes in all) or "replicated"
-// (the tensors alone). Rank 0 prints one line "metric|value" per measurement: seconds of the best of three, or MB.
+// Measures checkpoints that all ranks of a job write, with tensors of equal size: sharded_speed FOLDER TENSORS KIB
+// KIND, started by ddprun. KIND is "sharded" (fully_shard() and AdamW: three times the bytes of the tensors in total)
+// or "replicated" (only the tensors). Rank 0 prints one line "metric|value" per measurement: seconds (the best of
+// three) or MB.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
@@ -34,7 +35,7 @@ struct ManyTensors : torch::nn::Module {
 
 struct Cost {
   double seconds = 0;
-  double megabytes = 0;  // the most of any rank beyond what it had before
+  double megabytes = 0;  // the maximum over all ranks, minus the memory in use before
 };
 
 Cost measured(const ddp::GroupHandle& group, const std::function<void()>& action) {

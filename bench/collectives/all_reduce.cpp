@@ -1,5 +1,6 @@
-// How long an all-reduce of float32 takes: `all_reduce BACKEND BYTES...`, each rank started with its variables. Rank 0
-// writes one line for each size: bytes, median microseconds, and those of a copy of as many bytes by all ranks at once.
+// Measures an all-reduce of float32 values: `all_reduce BACKEND BYTES...`. Each rank is started with the variables of
+// its rank. For each size, rank 0 prints the bytes, the median microseconds, and the median microseconds of a memory
+// copy of as many bytes that all ranks make at the same time.
 #include <ATen/ops/ones.h>
 
 #include <algorithm>
@@ -17,13 +18,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The number of calls, equal on all ranks: about so many bytes in all, but at least a few calls.
+// The number of calls, which is equal on all ranks: it keeps the total bytes roughly constant, but is at least a few
+// calls.
 int repeats_of(size_t bytes) {
   constexpr size_t kAll = size_t{1} << 30;
   return static_cast<int>(std::clamp<size_t>(kAll / std::max<size_t>(bytes, 1), 8, 3000));
 }
 
-// How many calls are timed together: for a small message, reading the clock would take a large part of the time.
+// The number of calls that are timed together. For a small message, reading the clock would take a large part of the
+// time.
 int run_of(size_t bytes) {
   return bytes <= size_t{64} << 10 ? 10 : 1;
 }
@@ -51,7 +54,7 @@ void measure(size_t bytes, const ddp::GroupHandle& group) {
   ddp::barrier(group);
   const double copy = median_of(std::min(repeats, 200), run_of(bytes), [&] {
     std::memcpy(to.data(), from.data(), bytes);
-    asm volatile("" : : "r"(to.data()) : "memory");  // so that the compiler does not remove the copy
+    asm volatile("" : : "r"(to.data()) : "memory");  // keeps the compiler from removing the copy
   });
   ddp::barrier(group);
   if (group.rank() == 0) std::printf("%zu %.4f %.4f\n", bytes, reduce, copy);

@@ -1,4 +1,4 @@
-"""all_reduce.cpp in torch.distributed, over gloo: `all_reduce.py BYTES...`."""
+"""The same as all_reduce.cpp with torch.distributed over gloo: `all_reduce.py BYTES...`."""
 
 import statistics
 import sys

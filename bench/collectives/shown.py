@@ -1,5 +1,5 @@
-"""The rows of scripts/bench collectives as a table and as a picture, with a field for each number of ranks, size and time on logarithmic
-scales (bench/run.py)."""
+"""Formats the rows of scripts/bench collectives as a table and a picture (see bench/run.py). The picture has a field
+for each number of ranks, with size and time on logarithmic scales."""
 
 import html
 import math
@@ -14,7 +14,7 @@ SHOWN_BYTES = (4, 64, 1024, 65536, 2**20, 2**26)
 
 
 def measured(rows):
-    """{ranks: {name: {bytes: microseconds}}} and the other rows."""
+    """Returns {ranks: {name: {bytes: microseconds}}} and the other rows."""
     fields, others = {}, []
     for row in rows:
         found = re.fullmatch(r"all_reduce: (\d+) bytes, (\d+) ranks; peer: (.+)", row["case"])
@@ -35,7 +35,7 @@ def own_tables(rows):
     for ranks, field in sorted(fields.items()):
         for size in SHOWN_BYTES:
             if size in field["shm"]:
-                times = (field.get(name, {}).get(size) for name in names)  # not every peer is measured with every number of ranks
+                times = (field.get(name, {}).get(size) for name in names)  # some peers lack some numbers of ranks
                 lines.append(f"| {ranks} | {bytes_text(size)} | " + " | ".join(map(shown_time, times)) + " |")
     return lines, others
 

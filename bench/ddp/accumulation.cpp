@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kBatch = 16;
 
-// The loss of rank `rank`'s batch in step `step`.
+// The loss of the batch of rank `rank` in step `step`.
 template <typename Model>
 torch::Tensor loss_of(Model& model, int64_t step, int rank) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 * step + rank));

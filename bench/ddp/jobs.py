@@ -1,4 +1,5 @@
-"""Jobs of two ranks that train on command: ours and Python's, alike in everything else."""
+"""Jobs of two ranks that train on request, with this library or with Python's DistributedDataParallel. Everything
+else is the same in both."""
 
 import os
 import pathlib
@@ -17,7 +18,8 @@ def free_port() -> int:
 
 
 class Job:
-    """Two ranks, rank r started by prefixes[r] + command and with variables[r], ours over `backend`; on a GPU one rank."""
+    """Two ranks (on a GPU one rank). Rank r is started with the command prefixes[r] + command and with variables[r].
+    Jobs of this library use `backend`."""
 
     def __init__(self, command, prefixes=((), ()), address="127.0.0.1", variables=({}, {}), device="cpu", backend="gloo"):
         port = free_port()
@@ -39,7 +41,7 @@ class Job:
             )
 
     def run(self, case: str, iterations: int) -> list[list[float]]:
-        """Each rank's numbers."""
+        """Returns the numbers of each rank."""
         for rank in self.ranks:
             rank.stdin.write(f"{case} {iterations}\n")
             rank.stdin.flush()

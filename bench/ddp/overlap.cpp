@@ -16,8 +16,8 @@
 namespace bench {
 namespace {
 
-// 12.6 MB of gradients in 12 layers take about 105 ms over 1 Gbit/s; backward takes two thirds of that, so that the two
-// ranks' communication still finds processor time on two cores.
+// The 12.6 MB of gradients in 12 layers take about 105 ms over 1 Gbit/s. Backward takes two thirds of that time, so
+// that the communication of the two ranks still gets processor time on two cores.
 constexpr int kLayers = 12;
 constexpr int64_t kWidth = 512;
 constexpr int64_t kStackBatch = 512;

@@ -1,5 +1,5 @@
-// Measures what one step of DistributedDataParallel writes to its progress page, repeatedly. Prints the nanoseconds for
-// the writes of one step, the median of 21 rounds. Linear(1,1) has one bucket, so one collective.
+// Measures the writes of one DistributedDataParallel step to its progress page. Prints the nanoseconds of these writes,
+// as the median of 21 rounds. The model Linear(1,1) has one bucket, and therefore one collective.
 #include <algorithm>
 #include <array>
 #include <chrono>

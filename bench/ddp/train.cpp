@@ -1,9 +1,10 @@
-// One rank of a job that trains models on command, for bench/ddp/run: reads lines "<case> <iterations>" and answers
-// each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank ("overlap" and "accumulation": see their
-// headers). train.py is its twin in Python. Words may follow a case: "+copies" keeps gradients outside of the buckets,
-// "+batched" and "+unbatched" are batched_grad_copy, true and false, "+c10d" is c10d's engine alone, "+fused" an
-// optimizer of one call for all parameters, "+alone" no DistributedDataParallel at all. The first argument is "cpu",
-// whose backend the second one names, or "cuda": on the first GPU, one rank over NCCL.
+// One rank of a job that trains models on request, for bench/ddp/run. It reads lines "<case> <iterations>" and answers
+// each with "<CPU seconds> <wall seconds> <peak resident bytes>" of this rank (the headers of "overlap" and
+// "accumulation" describe their answers). train.py is the same program in Python. A case may have suffixes: "+copies"
+// keeps gradients outside the buckets, "+batched" and "+unbatched" set batched_grad_copy to true and false, "+c10d"
+// uses only the engine of c10d, "+fused" updates all parameters in one optimizer call, "+alone" trains without
+// DistributedDataParallel. The first argument is "cpu", followed by the name of the backend, or "cuda": one rank on the
+// first GPU with NCCL.
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>
@@ -58,7 +59,7 @@ Step make_step(Net net, const ddp::GroupHandle& group, const Way& way, const tor
   const torch::Tensor x = x_on_host.to(group.device());
   const torch::Tensor y = y_on_host.defined() ? y_on_host.to(group.device()) : y_on_host;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
-  if (group.device().is_cuda() || way.is_fused) {  // one kernel for all parameters, in both languages
+  if (group.device().is_cuda() || way.is_fused) {  // one kernel updates all parameters, in C++ and in Python
     optimizer = std::make_shared<ddp::optim::SGD>(net->parameters(), ddp::optim::SGDOptions(1e-3).momentum(0.9));
   } else {
     optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
@@ -67,7 +68,7 @@ Step make_step(Net net, const ddp::GroupHandle& group, const Way& way, const tor
   return step_of(ddp::DistributedDataParallel<Net>(net, group, way.options), optimizer, x, y);
 }
 
-// Returns when a GPU has done what was queued.
+// Waits until a GPU has finished all queued work.
 void finish(const ddp::GroupHandle& group) {
   if (group.device().is_cuda()) torch::zeros({}, group.device()).item();
 }

@@ -1,5 +1,6 @@
-"""One rank of a job that trains models on command: the twin of train.cpp, which says what it does. "overlap" answers with
-the time of a step only; with the argument "cuda" on the first GPU, one rank over NCCL."""
+"""One rank of a job that trains models on request: the same as train.cpp, which describes the requests, in Python.
+The answer to "overlap" contains only the time of a step. With the argument "cuda", one rank trains on the first GPU
+over NCCL."""
 
 import datetime
 import pathlib

@@ -1,5 +1,6 @@
-// One rank of a job that trains fully sharded models on command, for bench/fsdp/run: bench_fsdp BACKEND cpu reads lines
-// "<case> <iterations>" and answers each with numbers. train.py is its twin in Python.
+// One rank of a job that trains fully sharded models on request, for bench/fsdp/run. `bench_fsdp BACKEND cpu` reads
+// lines "<case> <iterations>" and answers each with numbers. train.py is the same program in Python. The cases and
+// their answers:
 //   tiny200, wide4     CPU seconds and wall seconds; with "+ddp" of DistributedDataParallel
 //   link               seconds of a step, and of its parts alone: see Link
 //   operator           nanoseconds of an operator: with a plain tensor before and after the first fully_shard() of the
@@ -81,7 +82,7 @@ double cpu_seconds() {
 
 // ------------------------------------------------------------------------------------------------------------ operator
 
-// The time of an operator that computes little.
+// The time of an operator with little computation.
 double nanoseconds(const at::Tensor& weight, const at::Tensor& x, int64_t iterations) {
   const auto begin = Clock::now();
   for (int64_t i = 0; i < iterations; ++i) static_cast<void>(weight.add(x));
@@ -116,8 +117,8 @@ void measure_operator(const ddp::GroupHandle& group, int64_t iterations) {
 
 // ---------------------------------------------------------------------------------------------------------------- link
 
-// A step of 12 layers, 12.6 MB of parameters, over a slow link; and alone what it is made of: forward, backward and
-// optimizer of as much, the all-gathers and the reduce-scatters.
+// Trains a model of 12 layers with 12.6 MB of parameters over a slow link. Also measures the parts of a step
+// separately: forward, backward and optimizer of a model of the same size, the all-gathers and the reduce-scatters.
 class Link {
  public:
   explicit Link(const ddp::GroupHandle& group) : group_(group) {}
@@ -162,7 +163,7 @@ class Link {
   static constexpr int kLayers = 12;
   static constexpr int64_t kWidth = 512;
 
-  // The time of one message for each layer.
+  // The time of one message per layer.
   double time(const std::function<void()>& call) const {
     ddp::barrier(group_);
     const auto begin = Clock::now();

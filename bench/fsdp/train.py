@@ -1,4 +1,4 @@
-"""One rank of a job that trains fully sharded models on command: the twin of train.cpp."""
+"""One rank of a job that trains fully sharded models on request: the same as train.cpp in Python."""
 
 import datetime
 import statistics
@@ -21,7 +21,7 @@ def sharded(count, width, rows):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for module in [*net, net]:
         fully_shard(module, mesh=mesh)
-    # One call for all shards is what Python has for them: fused SGD refuses DTensors.
+    # The foreach form is the fewest calls that Python supports for all shards: fused SGD rejects DTensors.
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, foreach=True)
     x = torch.randn(rows, width)
 

@@ -1,4 +1,5 @@
-"""The rows of scripts/bench imagenet as tables and picture (bench/run.py). Nothing but Python's own library."""
+"""Formats the rows of scripts/bench imagenet as tables and a picture (see bench/run.py). Uses only the standard
+library of Python."""
 
 import html
 import re
@@ -9,7 +10,8 @@ LEFT, RIGHT, BAR, GAP, TOP = 130, 360, 13, 12, 44
 
 
 def read(rows):
-    """Rows of times: (way, ours, peer); rows of accuracy: (level, mixed, float); and what was measured."""
+    """Returns the rows of times (way, ours, peer), the rows of accuracy (level, mixed, float), and what was
+    measured."""
     times, accuracy, subject = [], [], ""
     for row in rows:
         if found := re.fullmatch(r"imagenet: (.+), (\w+); peer (.+)", row["case"]):

@@ -1,6 +1,6 @@
-// The least time in which N processes can be started: posix_spawn and waitpid in a loop, `spawn_loop N PROGRAM
-// [ARGUMENT...]`. bench/launcher compares ddprun with it. It uses only the C library, as the comparison is with a C
-// program.
+// Measures the minimum time to start N processes, with posix_spawn and waitpid in a loop: `spawn_loop N PROGRAM
+// [ARGUMENT...]`. bench/launcher compares ddprun with it. It uses only the C library, because the comparison is with a
+// C program.
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,8 +1,7 @@
-// Images per second of one pass after another over CIFAR-10 images with crop, flip and normalization, in batches of
-// 128: `bench_loader ours|libtorch WORKERS SECONDS FOLDER`. LibTorch's loader gets the same work as it is usually
-// written for it: a sample at a time, with tensor operations. `bench_loader training WORKERS PAIRS FOLDER` prints the
-// milliseconds of an iteration of LeNet with batches of the loader and with one batch in memory, and the median of the
-// pairs' ratios.
+// Measures the images per second of passes over CIFAR-10 with crop, flip and normalization, in batches of 128:
+// `bench_loader ours|libtorch WORKERS SECONDS FOLDER`. The loader of LibTorch does the same work as usual: one sample
+// at a time, with tensor operations. `bench_loader training WORKERS PAIRS FOLDER` prints the milliseconds of a LeNet
+// iteration with batches from the loader and with one batch in memory, and the median ratio of all pairs.
 #include <ATen/Parallel.h>
 #include <torch/data.h>
 #include <torch/nn/functional/loss.h>
@@ -44,7 +43,7 @@ class PerSample : public torch::data::Dataset<PerSample> {
   torch::Tensor labels_;
 };
 
-/// Runs passes for so many seconds, after one to warm up. `pass` returns how many images it had.
+/// Runs one warm-up pass, then passes for the given number of seconds. `pass` returns the number of images in it.
 template <typename Pass>
 double images_per_second(double seconds, Pass pass) {
   using Clock = std::chrono::steady_clock;
@@ -83,7 +82,7 @@ double folder(const std::string& root, int workers, double seconds) {
   });
 }
 
-// Blocks of iterations of both kinds alternate, so that both see the same machine.
+// Blocks of iterations of both kinds alternate, so that machine load affects both equally.
 void training(const ddp::Cifar10& images, int workers, int pairs) {
   constexpr int kIterations = 10;
   models::LeNet net;
@@ -114,7 +113,7 @@ void training(const ddp::Cifar10& images, int workers, int pairs) {
   };
   const ddp::Batch kept = from_loader();
   const auto from_memory = [&] { return kept; };
-  milliseconds(from_loader);  // to warm up
+  milliseconds(from_loader);  // warm-up
   std::vector<double> ours, peer, ratios;
   for (int pair = 0; pair < pairs; ++pair) {
     ours.push_back(milliseconds(from_loader));

@@ -1,5 +1,5 @@
-"""The same work with PyTorch's DataLoader and torchvision's transforms: `torchvision_loader.py [folder] WORKERS SECONDS
-FOLDER`, where `folder` is for an image folder at 224 pixels."""
+"""The same work as loader.cpp with PyTorch's DataLoader and torchvision's transforms: `torchvision_loader.py
+[folder] WORKERS SECONDS FOLDER`. With `folder`, FOLDER is an image folder and pictures are cropped to 224 pixels."""
 
 import pathlib
 import sys

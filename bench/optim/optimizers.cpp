@@ -1,6 +1,7 @@
-// A step of our optimizers: optimizers [all|small|own NAME]. "all" and "small" compare the fused ones with
-// torch::optim's and print "case|optimizer|ours|peer", median milliseconds of a step; the two take turns, so that a
-// busy machine slows both. "own" prints "case|ours|AdamW's" for one of the others, which take turns with AdamW.
+// Measures a step of the optimizers: optimizers [all|small|own NAME]. "all" and "small" compare the fused optimizers
+// with those of torch::optim and print "case|optimizer|ours|peer" in median milliseconds of a step. The two optimizers
+// alternate, so that machine load affects both equally. "own" prints "case|ours|AdamW's" for one of the other
+// optimizers, which alternates with AdamW.
 #include <ATen/ops/randn.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -43,7 +44,7 @@ void measure(const char* name, const Options& options, int count, int64_t size, 
   std::vector<double> our_times, their_times;
   for (int i = -3; i < steps; ++i) {
     const double our_time = milliseconds(ours), their_time = milliseconds(theirs);
-    if (i < 0) continue;  // state is created, memory is touched for the first time
+    if (i < 0) continue;  // warm-up: state is created and memory is touched for the first time
     our_times.push_back(our_time);
     their_times.push_back(their_time);
   }

@@ -1,4 +1,5 @@
-"""A step of torch.optim.NAME on 400 small tensors: prints the median milliseconds of the faster one of loop and foreach."""
+"""Measures a step of torch.optim.NAME on 400 small tensors. Prints the median milliseconds of the faster
+implementation (loop or foreach)."""
 
 import statistics
 import sys

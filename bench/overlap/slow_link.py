@@ -1,4 +1,4 @@
-"""Two network namespaces joined by a link of 1 Gbit/s, for jobs of two ranks (bench/ddp/jobs.py). Needs root."""
+"""Two network namespaces connected by a link of 1 Gbit/s, for jobs of two ranks (bench/ddp/jobs.py). Needs root."""
 
 import os
 import subprocess

@@ -1,7 +1,6 @@
-// Pictures of a folder of JPEG files per second, and per second of the processor's time, in one thread: pictures FOLDER
-// HOW SECONDS. HOW is whole, rows or
-// reduced: read, decoded, a random part of it as 224x224 floats; or jpeg: what libjpeg-turbo needs to decode the files
-// alone, which lie in memory.
+// Measures pictures per second, and per second of CPU time, for a folder of JPEG files in one thread: pictures FOLDER
+// HOW SECONDS. HOW is whole, rows or reduced (each reads a file, decodes it and converts a random part of it to 224x224
+// floats), or jpeg (libjpeg-turbo only decodes files that are already in memory).
 #include <ATen/Parallel.h>
 #include <jpeglib.h>
 
@@ -41,7 +40,7 @@ int64_t decode(const std::vector<uint8_t>& file, std::vector<uint8_t>& pixels) {
   return 1;
 }
 
-/// Prints the rates of passes until the time has passed, after one to warm up.
+/// Runs one warm-up pass, then passes for the given time, and prints their rates.
 template <typename Pass>
 void print_rates(double seconds, const Pass& pass) {
   pass(0);

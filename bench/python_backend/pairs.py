@@ -1,4 +1,5 @@
-"""One rank of run: `pairs.py ROUNDS BYTES...` prints {"what", "shm", "gloo"}, seconds of each round, for each size and for steps of training."""
+"""One rank of `run`: `pairs.py ROUNDS BYTES...` prints {"what", "shm", "gloo"} with the seconds of each round, for
+each size and for training steps."""
 
 import json
 import statistics

@@ -1,6 +1,6 @@
-// A stack of equal blocks, plain and with a region of activation checkpointing for each: bytes that live from the
-// forward to the backward, as the allocator counts them, and the time of a step. Prints "plain|region BYTES
-// MILLISECONDS".
+// A stack of equal blocks, without checkpointing and with one activation checkpointing region per block. Measures the
+// bytes that stay allocated from forward to backward, as counted by the allocator, and the time of a step. Prints
+// "plain|region BYTES MILLISECONDS".
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
@@ -64,7 +64,7 @@ struct Remedy {
   const char* name;
   bool is_region = false;
   bool is_bfloat16 = false;
-  int passes = 1;  // of which each has its part of the batch
+  int passes = 1;  // the number of passes into which the batch is divided
 };
 constexpr std::array kRemedies{
     Remedy{.name = "plain"}, Remedy{.name = "halves", .passes = 2}, Remedy{.name = "bfloat16", .is_bfloat16 = true},
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   const at::Tensor input = at::rand({256, kWidth});
   std::array<std::vector<double>, kRemedies.size()> times;
   std::array<int64_t, kRemedies.size()> bytes{};
-  for (int i = 0; i <= steps; ++i) {  // in turn, so that other load meets all; the first makes the gradients
+  for (int i = 0; i <= steps; ++i) {  // alternating; the first pass allocates the gradients
     for (size_t remedy = 0; remedy < kRemedies.size(); ++remedy) {
       const double took = step(blocks, input, kRemedies[remedy], bytes[remedy]);
       if (i > 0) times[remedy].push_back(took);

@@ -1,4 +1,5 @@
-"""A rank of the second node: how long the store takes to answer it directly and by its ddprun's proxy, in turns."""
+"""A rank on the second node. It measures the response time of the store, alternately over a direct connection and
+through the proxy of its ddprun."""
 
 import json
 import os

@@ -1,8 +1,8 @@
-// A job of many nodes on one machine: rendezvous_scale NODES [RANKS_PER_NODE] [PROCESSES] [QUIET_SECONDS]
+// Simulates a job of many nodes on one machine: rendezvous_scale NODES [RANKS_PER_NODE] [PROCESSES] [QUIET_SECONDS]
 //
-// This process is the launcher of node 0 with its coordinator and the store, as in a real job; the other nodes are
-// objects in PROCESSES further ones, each with a connection of its own over loopback. Prints one JSON object: seconds
-// of the phases, and what each has cost the coordinator's process.
+// This process is the launcher of node 0 with its coordinator and the store, as in a real job. The other nodes are
+// objects in PROCESSES additional processes; each has a separate connection over loopback. Prints one JSON object: the
+// seconds of each phase, and the costs of each phase in the process of the coordinator.
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -186,10 +186,10 @@ class Job {
     begin();
     bool is_late = false;
     const auto limit = loop_.call_at(time + 300s, [&] { is_late = true; });
-    // The others gave up a node to which the machine gave too little time, so the benchmark does not wait for it.
+    // The other nodes give up on a node that got too little CPU time, so the benchmark does not wait for it.
     const auto has_lost = [&] { return next != Phase::kFail && shared_.lost > 0; };
     while (!is_over() && !is_late && !has_lost()) {
-      // Wakes up the loop, so that the counters of other processes are checked.
+      // Wakes up the loop periodically, because other processes change the counters.
       const auto tick = loop_.call_at(EventLoop::Clock::now() + 1ms, [] {});
       loop_.run_once();
       loop_.cancel(tick);
@@ -201,7 +201,7 @@ class Job {
     }
     if (is_late) throw std::runtime_error(std::string(name) + " is not over after 300 s: " + messages_.last);
     const std::chrono::duration<double> took = EventLoop::Clock::now() - time;
-    // The counters are totals since the start, read at the beginning of the phase.
+    // The counters are totals since the start, so each is printed as its value at the start of the phase.
     std::printf(", \"%s_seconds\": %.3f, \"%s_cpu_seconds\": %.3f, \"before_%s_segments\": %lld", name, took.count(),
                 name, cpu_seconds() - cpu, name, static_cast<long long>(shared_.segments.load()));
     std::fflush(stdout);
@@ -226,7 +226,8 @@ class Job {
 int main(int count, char** arguments) try {
   const auto number = [&](int index, int otherwise) { return count > index ? std::atoi(arguments[index]) : otherwise; };
   const int nodes = std::max(number(1, 100), 3);
-  // A connection of each node, one more while it asks the store where to connect; the hard limit may be raised by root.
+  // Each node needs a connection, and another one while it asks the store where to connect. Only root may raise the
+  // hard limit.
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   const auto needed = static_cast<rlim_t>(nodes + 100);

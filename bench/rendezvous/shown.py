@@ -1,4 +1,5 @@
-"""The rows of scripts/bench rendezvous as a table and as a plot over the number of nodes, both axes logarithmic (bench/run.py)."""
+"""Formats the rows of scripts/bench rendezvous as a table and as a plot over the number of nodes with two
+logarithmic axes (see bench/run.py)."""
 
 import math
 import re
@@ -19,7 +20,7 @@ SHOWN_NODES = (100, 1000, 3000, 10000)
 
 
 def points(rows):
-    """What was measured by number of nodes, and the other rows."""
+    """Returns the measurements by number of nodes, and the other rows."""
     table, others = {}, []
     for row in rows:
         if found := re.fullmatch(r"rendezvous: (\d+) nodes x \d+ ranks", row["case"]):

@@ -1,5 +1,5 @@
-// One node of the simulated job. It joins, runs and learns of a failure with the launcher's own code. Its ranks are
-// eight channels of the same connection, which send the store the requests of real ranks.
+// One node of the simulated job. It joins, runs and learns about a failure with the code of the launcher. Its ranks are
+// eight channels of the same connection, which send the same requests to the store as real ranks.
 #pragma once
 
 #include <linux/tcp.h>
@@ -55,7 +55,7 @@ class Node {
     begin_requests();
   }
 
-  // The ranks run: from now on a silent node counts as lost.
+  // The ranks are running: from now on a silent node counts as lost.
   void answer_at_once() {
     is_running_ = true;
     if (member_) member_->announce_timeout();
@@ -65,7 +65,7 @@ class Node {
     member_->announce({.exit_status = 1, .text = "rank 7 on host x failed first: it exited with status 1"});
   }
 
-  // Adds the traffic of its connection so far.
+  // Adds the traffic of this connection so far.
   void add_traffic(std::int64_t& segments, std::int64_t& bytes) const {
     tcp_info info{};
     socklen_t length = sizeof info;
@@ -131,7 +131,7 @@ class Node {
     link_->flush();
   }
 
-  // The reply with the sum comes first. The last of all ranks opens the barrier for which the others wait.
+  // The reply with the sum comes first. The last of all ranks opens the barrier that the others wait for.
   void on_reply(const launcher::store::Frame& frame) {
     using namespace launcher::store;
     if (frame.kind != FrameKind::kData) return;

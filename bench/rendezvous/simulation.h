@@ -1,4 +1,4 @@
-// The memory that the coordinator's process shares with the processes of the simulated nodes.
+// The memory that the process of the coordinator shares with the processes of the simulated nodes.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,14 +15,14 @@ enum class Phase : int { kWait, kJoin, kStore, kQuiet, kFail, kEnd };
 
 struct Shared {
   std::atomic<Phase> phase{Phase::kWait};
-  std::atomic<int> joined{0};           // nodes that were given their ranks
-  std::atomic<int> served{0};           // ranks whose requests to the store were answered
-  std::atomic<int> heard{0};            // nodes that know the first failure
-  std::atomic<int> stopped{0};          // nodes that were asked to stop
-  std::atomic<int> lost{0};             // nodes that were wrongly counted as lost, or that lost their coordinator
-  std::atomic<std::int64_t> failed{0};  // when the node failed, microseconds of the steady clock
+  std::atomic<int> joined{0};           // nodes that have received their ranks
+  std::atomic<int> served{0};           // ranks that have received the answers to their store requests
+  std::atomic<int> heard{0};            // nodes that have learned about the first failure
+  std::atomic<int> stopped{0};          // nodes that have received the request to stop
+  std::atomic<int> lost{0};             // nodes that were wrongly considered lost, or that lost their coordinator
+  std::atomic<std::int64_t> failed{0};  // when the node failed, in microseconds of the steady clock
   std::atomic<std::int64_t> last_stop{0};
-  std::atomic<std::int64_t> segments{0};  // TCP segments with data, in both directions: about the number of messages
+  std::atomic<std::int64_t> segments{0};  // TCP segments with data, in both directions: roughly the messages
   std::atomic<std::int64_t> bytes{0};
 };
 

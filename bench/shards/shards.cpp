@@ -1,4 +1,4 @@
-// Reads archives of samples once: shards PATTERN WORKERS prints samples per second, and the most memory in use, in MB.
+// Reads archives of samples once: shards PATTERN WORKERS. Prints the samples per second and the peak memory in MB.
 #include <ATen/ops/scalar_tensor.h>
 #include <sys/resource.h>
 

@@ -1,4 +1,5 @@
-"""Reads archives of samples once with PyPI's webdataset: webdataset_reader.py PATTERN WORKERS prints samples per second."""
+"""Reads archives of samples once with webdataset from PyPI: webdataset_reader.py PATTERN WORKERS prints samples per
+second."""
 
 import sys
 import time

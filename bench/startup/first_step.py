@@ -1,4 +1,4 @@
-"""What first_step.cpp does, in Python."""
+"""The same as first_step.cpp in Python."""
 
 import time
 

@@ -1,6 +1,6 @@
-// Forward and backward of one batch norm of shape (32, 64, 32, 32), plain and converted, and the two collectives that
-// the converted one needs, alternating so that all see the same machine. Rank 0 prints the medians in milliseconds. The
-// same program for Python's SyncBatchNorm is sync_batch_norm.py.
+// Measures forward and backward of a batch norm of shape (32, 64, 32, 32), plain and converted, and the two collectives
+// that the converted one needs. The measurements alternate, so that machine load affects all equally. Rank 0 prints the
+// medians in milliseconds. sync_batch_norm.py is the same program for Python's SyncBatchNorm.
 //   bench_sync_batch_norm [cpu|cuda] [contiguous|channels_last]
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -69,7 +69,7 @@ int main(int argc, char** argv) try {
     norm->zero_grad();
     norm(x).backward(dy);
   };
-  // The messages on the CPU: count, means, sums of squared deviations and a flag; then two sums per channel.
+  // The messages on the CPU: count, means, sums of squared deviations and a flag, then two sums per channel.
   const at::Tensor row = torch::zeros({2 * kChannels + 2}, options.dtype(cuda ? at::kFloat : at::kDouble));
   const at::Tensor sums = torch::zeros({2 * kChannels}, row.options());
   Stopwatch plain_time;

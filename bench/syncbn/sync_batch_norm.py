@@ -1,4 +1,4 @@
-"""Python's SyncBatchNorm on CUDA, measured as sync_batch_norm.cpp measures ours."""
+"""Measures Python's SyncBatchNorm on CUDA in the same way as sync_batch_norm.cpp."""
 
 import statistics
 import sys

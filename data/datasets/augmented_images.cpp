@@ -6,7 +6,7 @@ namespace ddp {
 
 AugmentedImages::AugmentedImages(const ByteImages& images, const CropFlipOptions& options)
     : images_(&images), options_(options) {
-  draw_crop_flip(options, 0, 0);  // checks them
+  draw_crop_flip(options, 0, 0);  // checks the options
 }
 
 Batch AugmentedImages::get_batch(std::span<const int64_t> indices, int64_t epoch) const {

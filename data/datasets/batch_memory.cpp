@@ -16,14 +16,14 @@ struct BatchMemory::State {
     at::DataPtr memory{};
     size_t bytes = 0;
   };
-  /// The memory of a tensor; returns its block when the tensor is freed.
+  /// The memory of a tensor. Its destructor returns the block when the tensor is freed.
   struct Lease {
     std::shared_ptr<State> state;
     Block block;
   };
 
   Block take(size_t bytes) {
-    std::vector<Block> dropped;  // freed without the lock
+    std::vector<Block> dropped;  // freed after the lock is released
     {
       const std::lock_guard lock(mutex);
       const auto fits = [&](const Block& block) { return block.bytes >= bytes && block.bytes <= 2 * bytes; };
@@ -34,7 +34,7 @@ struct BatchMemory::State {
         free.pop_back();
         return block;
       }
-      dropped.swap(free);  // batches have another size now
+      dropped.swap(free);  // batches have a different size now
     }
     return {.memory = c10::GetCPUAllocator()->allocate(bytes), .bytes = bytes};
   }
@@ -61,7 +61,7 @@ at::Tensor BatchMemory::empty(at::IntArrayRef sizes, at::ScalarType dtype) const
     ended->state->give_back(std::move(ended->block));
   };
   at::DataPtr data(memory, lease.release(), end, at::kCPU);
-  // The storage is resizable, as that of other tensors. A resized tensor leaves this memory.
+  // The storage is resizable, like that of other tensors. A resized tensor no longer uses this memory.
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, std::move(data),
                                                        c10::GetCPUAllocator(), /*resizable=*/true);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(

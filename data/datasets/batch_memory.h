@@ -1,4 +1,5 @@
-// Memory of freed batches, which later batches use again: the system need not map and zero these pages again.
+// Keeps the memory of freed batches for later batches, so that the kernel does not have to map and zero these pages
+// again.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,12 +8,12 @@
 
 namespace ddp::detail {
 
-/// Keeps at most as many blocks as there were batches at one time. Thread-safe; tensors may outlive it.
+/// Keeps at most as many blocks as there were batches at the same time. Thread-safe. Tensors may outlive this object.
 class BatchMemory {
  public:
   BatchMemory();
 
-  /// Returns an uninitialized tensor on the CPU. Small tensors do not use this memory.
+  /// Returns an uninitialized CPU tensor. Small tensors are allocated normally.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
  private:

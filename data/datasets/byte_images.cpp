@@ -17,7 +17,7 @@
 namespace ddp {
 namespace {
 
-/// Returns a tensor of this shape on the vector's memory, which it owns.
+/// Returns a tensor of this shape that owns the vector and uses its memory.
 template <typename T>
 at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape) {
   const auto owner = std::make_shared<std::vector<T>>(std::move(values));

@@ -66,12 +66,12 @@ int64_t ImageFolder::read_or_replace(int64_t index, int64_t epoch, std::span<con
   }
 }
 
-// Returns an image of the share at a random position. In any order each image of a small share is used once, and the
-// choice does not depend on batches, workers and resumes.
+// Returns another image of the share in place of an unreadable one. The images are tried in order from a pseudorandom
+// position, each at most once. That position does not depend on batches, workers and resumes.
 int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64_t> share, const DataError& error,
                              std::span<float> out) const {
   constexpr uint64_t kPurpose =
-      0x7265706C61636564;  // a different series of random numbers from that of the augmentation
+      0x7265706C61636564;  // makes the random numbers independent of those of the augmentation
   constexpr size_t kMostTries = 100;
   SampleRandom random(options_.seed ^ kPurpose, epoch, index);
   const size_t tries = std::min(share.size(), kMostTries);
@@ -81,7 +81,7 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
     check_index(other);
     if (other == index) continue;
     try {
-      // Does not use the random numbers of `other` itself, which may be in the same batch, too.
+      // Does not use the random numbers of `other` itself, because that image may be in the same batch.
       read(other, random, out);
       return other;
     } catch (const DataError&) {
@@ -103,7 +103,7 @@ ResizedPart ImageFolder::part_of(int64_t height, int64_t width, SampleRandom& ra
 
 void ImageFolder::read(int64_t index, SampleRandom random, std::span<float> out) const {
   const std::filesystem::path& file = listing_.files[static_cast<size_t>(index)];
-  // An exception from scaling is also an error of the picture.
+  // An exception from scaling also counts as an error of the picture.
   with_data_errors(file, [&] {
     Image part = decode_part(
         read_small_file_bytes(file, kMostFileBytes), file,

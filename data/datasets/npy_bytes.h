@@ -1,4 +1,4 @@
-// Reads a .npy file that is in memory.
+// Reads a .npy file whose bytes are in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-/// Returns the array in a file's bytes, in memory of its own. `path` is for messages. Throws DataError as load_npy().
+/// Returns the array in a newly allocated tensor. `path` is used only in messages. Throws DataError like load_npy().
 at::Tensor npy_of_bytes(std::span<const uint8_t> bytes, const std::filesystem::path& path);
 
 }  // namespace ddp

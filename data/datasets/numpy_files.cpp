@@ -73,8 +73,8 @@ bool are_bools(std::span<const uint8_t> bytes) {
   return std::ranges::all_of(bytes, [](uint8_t byte) { return byte <= 1; });
 }
 
-/// Reads the header and the elements with `read` into new memory. `require` may refuse their number before the memory
-/// is allocated.
+/// Reads the header and the elements with `read` into new memory. `require` may reject the number of elements before
+/// the memory is allocated.
 template <typename Read, typename Require>
 at::Tensor read_array(const Read& read, const Require& require, const std::filesystem::path& path) {
   const NpyHeader header = read_npy_header(read, path);
@@ -90,7 +90,7 @@ at::Tensor read_array(const Read& read, const Require& require, const std::files
   return tensor;
 }
 
-/// Returns a tensor on mapped bytes that begin with a header.
+/// Returns a tensor that uses the mapped bytes, which begin with a header.
 at::Tensor view_array(std::span<uint8_t> bytes, const std::shared_ptr<void>& owner, const std::filesystem::path& path) {
   uint64_t position = 0;
   const NpyHeader header = read_npy_header(
@@ -123,7 +123,7 @@ at::Tensor view_array(std::span<uint8_t> bytes, const std::shared_ptr<void>& own
       data.data(), header.shape, strides_of(header), [owner](void*) {}, options);
 }
 
-/// A tensor's header and elements in the form of numpy.save. `dense` keeps the elements alive.
+/// The header and elements of a tensor in the format of numpy.save. `dense` keeps the elements alive.
 struct Written {
   std::string header;
   at::Tensor dense;
@@ -143,7 +143,7 @@ Written written(const at::Tensor& tensor) {
     refuse(std::string(c10::toString(tensor.scalar_type())) + ": convert it first, such as with .to(torch::kFloat)");
   }
   const at::Tensor host = tensor.detach().cpu().resolve_conj().resolve_neg();
-  // An array in Fortran order becomes contiguous when its dimensions are reversed.
+  // An array in Fortran order becomes contiguous if its dimensions are reversed.
   std::vector<int64_t> reversed(static_cast<size_t>(host.dim()));
   for (size_t i = 0; i < reversed.size(); ++i) reversed[i] = host.dim() - 1 - static_cast<int64_t>(i);
   const bool is_fortran = !host.is_contiguous() && host.permute(reversed).is_contiguous();
@@ -209,7 +209,7 @@ struct NpzFile::Content {
     throw std::out_of_range(mapped.path().string() + ": has no array '" + name + "', only: " + known);
   }
 
-  /// The place for errors: the file, and the array in it.
+  /// The location that errors name: the file and the array in it.
   std::filesystem::path place(const std::string& name) const { return mapped.path() / (name + ".npy"); }
 
   MappedFile mapped;

@@ -1,4 +1,4 @@
-// Reads a picture file that is in memory, without converting its samples.
+// Reads a picture file whose bytes are in memory, without converting its samples.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace ddp {
 
-/// Returns the samples in a file's bytes. `path` is for messages. Throws DataError as load_raster().
+/// Returns the samples. `path` is used only in messages. Throws DataError like load_raster().
 at::Tensor raster_of_bytes(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                            const DecodeOptions& options);
 

@@ -26,8 +26,8 @@ struct ShardWriter::State {
     return prefix.string() + "-" + number + ".tar";
   }
 
-  /// Calls `append`, which writes to the file. If it throws, the file is restored: a part of a sample would damage the
-  /// archive.
+  /// Calls `append`, which writes to the file. If it throws, restores the file, because a partially written sample
+  /// would damage the archive.
   template <typename Append>
   void write_whole(const Append& append) {
     const uint64_t begin = file->position();
@@ -42,7 +42,7 @@ struct ShardWriter::State {
   void end_archive() {
     if (!file) return;
     const auto path = next_path();
-    // Removes the index of an older archive of this name.
+    // Removes the index of an earlier archive with this name.
     std::filesystem::remove(index_path(path));
     constexpr size_t kEnd = 1024;  // two blocks of zeros
     write_whole([&] { file->write(std::string(kEnd, '\0')); });
@@ -70,10 +70,10 @@ void ShardWriter::add(const std::string& key, const std::vector<std::pair<std::s
   State& state = *state_;
   std::vector<std::string> seen;
   for (const auto& [suffix, content] : files) {
-    // Checks that a reader would return the same key and suffix.
+    // Checks that a reader would get the same key and suffix from the name.
     const auto read = key_and_suffix(key + "." + suffix);
     const bool is_twice = std::ranges::find(seen, suffix) != seen.end();
-    const bool has_zero = (key + suffix).find('\0') != std::string::npos;  // which ends a name
+    const bool has_zero = (key + suffix).find('\0') != std::string::npos;  // a zero byte would end the name
     if (key == state.last_key || is_twice || has_zero || suffix.empty() || !read || *read != std::pair(key, suffix)) {
       throw std::invalid_argument(
           "ShardWriter: expected a key other than the one before, without a dot after its last "

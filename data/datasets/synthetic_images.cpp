@@ -25,7 +25,7 @@ Batch SyntheticImages::get_batch(std::span<const int64_t> indices) const {
   float* data = batch.data.mutable_data_ptr<float>();
   int64_t* target = batch.target.mutable_data_ptr<int64_t>();
   const int64_t values = options_.channels * options_.height * options_.width;
-  const double edge = std::sqrt(3.0);  // uniform from -√3 to √3 has variance 1
+  const double edge = std::sqrt(3.0);  // a uniform distribution from -√3 to √3 has variance 1
   for (const int64_t index : indices) {
     if (index < 0 || index >= size()) {
       throw std::out_of_range("SyntheticImages: index " + std::to_string(index) + " is out of range for " +

@@ -19,7 +19,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files of tokens are little-endian");
 
-/// Calls `action` with a value of the tokens' type.
+/// Calls `action` with a value of the C++ type of the tokens.
 template <typename Action>
 void with_type(int bytes, bool is_signed, const Action& action) {
   switch (bytes) {
@@ -94,7 +94,7 @@ struct Tokens::File {
   }
 
   void set_windows() {
-    // A window needs one more token than its length, because the last token needs a target.
+    // A window needs one token more than its length, because its last token also needs a target.
     const auto windows = [&](int64_t tokens) {
       return tokens <= options.length ? 0 : (tokens - options.length - 1) / options.stride + 1;
     };
@@ -117,7 +117,7 @@ struct Tokens::File {
     }
   }
 
-  /// The position at which a window begins.
+  /// Returns the position at which a window begins.
   int64_t begin_of(int64_t window) const {
     const auto document = static_cast<size_t>(std::ranges::upper_bound(ends, window) - ends.begin());
     if (document == 0) return window * options.stride;

@@ -20,14 +20,14 @@ namespace {
 
 using VolumeShape = std::array<int64_t, 3>;  ///< depth, height, width
 
-/// The part of a volume to be copied.
+/// The part of a volume that is copied.
 struct VolumeCrop {
-  VolumeShape begin{};  ///< its first voxel in the volume; negative where the volume is smaller
+  VolumeShape begin{};  ///< its first voxel in the volume; negative if the volume is smaller
   std::array<bool, 3> mirrored{};
 };
 
 /// Copies the crop of `volume` to `out`, converted by `convert`. The last axis of `values` varies fastest. `out` has
-/// space for `size`; outside of the volume it is filled with Out().
+/// the size `size`. Its voxels outside of the volume are set to Out().
 template <typename Out, typename In, typename Convert>
 void crop_volume(std::span<const In> values, const VolumeShape& volume, const VolumeCrop& crop, const VolumeShape& size,
                  Convert convert, Out* out) {

@@ -21,7 +21,8 @@
 namespace ddp {
 namespace {
 
-/// Returns the first of the suffixes (separated by semicolons) that the sample has; null if it has none.
+/// Returns the file with the first of the suffixes (separated by semicolons) that the sample contains; null if there is
+/// none.
 const ShardSample::File* find_file(const ShardSample& sample, std::string_view suffixes) {
   while (true) {
     const auto end = suffixes.find(';');
@@ -46,7 +47,7 @@ at::Tensor planes_of(const Image& picture) {
   return rows.permute({2, 0, 1}).clone(at::MemoryFormat::Contiguous);
 }
 
-/// Does the same as at::stack(), in memory of an earlier batch.
+/// Like at::stack(), but uses the memory of an earlier batch.
 at::Tensor stacked_in(const detail::BatchMemory& memory, const std::vector<at::Tensor>& parts) {
   const at::Tensor& first = parts.front();
   const bool are_alike = std::ranges::all_of(parts, [&](const at::Tensor& part) {
@@ -149,8 +150,8 @@ struct WebDataset::Shared {
   WebDatasetOptions options;
   detail::BatchMemory memory{};
   std::mutex mutex{};
-  std::set<std::string> noticed{};   // archives for which a line was printed
-  std::set<std::string> left_out{};  // truncated archives, and samples that were skipped
+  std::set<std::string> noticed{};   // archives for which a message was printed
+  std::set<std::string> left_out{};  // truncated archives and skipped samples
 
   void notice(const std::string& url, const std::string& place, const std::string& problem) {
     const std::lock_guard lock(mutex);
@@ -166,7 +167,7 @@ struct WebDataset::Walk::State {
     guarded([&] { reader.emplace(url, static_cast<uint64_t>(shared->options.most_file_bytes)); });
   }
 
-  /// Runs `action`. If damage is to be skipped, it ends the pass over this archive.
+  /// Runs `action`. If damage is to be skipped, an error ends the pass over this archive.
   template <typename Action>
   void guarded(const Action& action) {
     try {
@@ -186,7 +187,7 @@ struct WebDataset::Walk::State {
   }
 
   int64_t skip(int64_t count) {
-    // An index also counts samples after damage, which skip_damaged leaves out.
+    // An index also counts the samples after a damaged place, which skip_damaged leaves out.
     if (!has_asked && !shared->options.skip_damaged) read_index();
     if (index && reader && count > 0) {
       const auto size = static_cast<int64_t>(index->headers.size());
@@ -271,7 +272,7 @@ int64_t WebDataset::part_size(int64_t part) const {
 Batch WebDataset::make_batch(std::span<ShardSample> samples, int64_t epoch) const {
   std::vector<Batch> made;
   for (const ShardSample& sample : samples) {
-    // Archives have fewer samples than that, so no two samples have one number.
+    // Archives have fewer samples than this, so sample numbers are unique.
     constexpr int64_t kMostInArchive = int64_t{1} << 32;
     SampleRandom random(shared_->options.seed, epoch, sample.part * kMostInArchive + sample.number);
     try {
@@ -297,7 +298,7 @@ int64_t WebDataset::skipped() const {
 
 int64_t index_shard(const std::filesystem::path& archive) {
   const OpenFile file(archive);
-  const bool is_address = local_path(archive) != archive;  // of a file that is named "pipe:…" or "file:…"
+  const bool is_address = local_path(archive) != archive;  // a file whose name begins with "pipe:" or "file:"
   ShardReader reader((is_address ? "file:" : "") + archive.string(), std::numeric_limits<uint64_t>::max());
   ShardIndex index{.archive_bytes = file.size()};
   while (const auto sample = reader.next(/*with_content=*/false)) index.headers.push_back(sample->header);

@@ -17,7 +17,7 @@ namespace {
   throw DataError(path, std::string("not a valid AVIF file: ") + avifResultToString(result));
 }
 
-/// Bytes of the planes before they become RGB.
+/// The bytes of the planes before their conversion to RGB.
 int64_t plane_bytes(const avifImage& picture) {
   avifPixelFormatInfo format{};
   avifGetPixelFormatInfo(picture.yuvFormat, &format);
@@ -31,9 +31,9 @@ int64_t plane_bytes(const avifImage& picture) {
 Image decode_avif(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options) {
   const std::unique_ptr<avifDecoder, decltype(&avifDecoderDestroy)> decoder(avifDecoderCreate(), avifDecoderDestroy);
   if (decoder == nullptr) throw std::bad_alloc();
-  decoder->maxThreads = 1;  // the loader's workers are threads already
+  decoder->maxThreads = 1;  // the loader already uses several worker threads
   decoder->ignoreExif = decoder->ignoreXMP = AVIF_TRUE;
-  constexpr int64_t kMostPixels = int64_t{16384} * 16384;  // libavif's own limit
+  constexpr int64_t kMostPixels = int64_t{16384} * 16384;  // the limit of libavif
   decoder->imageSizeLimit = static_cast<uint32_t>(std::clamp<int64_t>(options.most_pixels, 1, kMostPixels));
   avifResult result = avifDecoderSetIOMemory(decoder.get(), bytes.data(), bytes.size());
   if (result == AVIF_RESULT_OK) result = avifDecoderParse(decoder.get());

@@ -20,17 +20,17 @@ struct BmpHeader {
   int64_t height = 0;
   int64_t width = 0;
   bool is_top_down = false;
-  int bits = 0;  ///< for a pixel: 1, 4, 8 (indices into the palette), 16, 24 or 32
+  int bits = 0;  ///< per pixel: 1, 4, 8 (indices into the palette), 16, 24 or 32
   BmpCompression compression{};
-  std::array<uint32_t, 3> masks{};                    ///< of red, green and blue; 16 and 32 bits
-  std::array<std::array<uint8_t, 3>, 256> palette{};  ///< red, green, blue; black where the file has none
-  size_t pixels_at = 0;                               ///< byte of the file
+  std::array<uint32_t, 3> masks{};                    ///< of red, green and blue; for 16 and 32 bits
+  std::array<std::array<uint8_t, 3>, 256> palette{};  ///< red, green, blue; black for missing entries
+  size_t pixels_at = 0;                               ///< the position in the file
 };
 
 constexpr size_t kFileHeaderBytes = 14;
 constexpr uint32_t kOldHeaderBytes = 12;
 
-/// Reads the file's numbers, lowest byte first.
+/// Reads the little-endian numbers of the file.
 class Fields {
  public:
   Fields(const std::vector<uint8_t>& bytes, const std::filesystem::path& path) : bytes_(bytes), path_(path) {}
@@ -66,12 +66,12 @@ void check_kind(const Fields& fields, const BmpHeader& header) {
   }
 }
 
-/// Whether the bits of one colour are adjacent.
+/// Whether the bits of the mask of one colour are adjacent.
 bool is_mask(uint32_t mask) {
   return mask != 0 && std::has_single_bit((uint64_t{mask} >> std::countr_zero(mask)) + 1);
 }
 
-/// Reads the masks after a header of 40 bytes, or at the same place within a longer header.
+/// Reads the masks after a header of 40 bytes, or at the same position within a longer header.
 void read_masks(const Fields& fields, BmpHeader& header) {
   header.masks = {0x7C00, 0x3E0, 0x1F};
   if (header.bits == 32) header.masks = {0xFF0000, 0xFF00, 0xFF};
@@ -82,7 +82,7 @@ void read_masks(const Fields& fields, BmpHeader& header) {
   header.masks = masks;
 }
 
-/// `at` is the begin of the palette; returns its end.
+/// Reads the palette, which begins at `at`. Returns its end.
 size_t read_palette(const Fields& fields, const std::vector<uint8_t>& bytes, size_t at, uint32_t colors,
                     size_t entry_bytes, BmpHeader& header) {
   if (colors == 0) colors = 1U << header.bits;
@@ -95,8 +95,8 @@ size_t read_palette(const Fields& fields, const std::vector<uint8_t>& bytes, siz
   return at + colors * entry_bytes;
 }
 
-// Reads Windows' headers (40 to 124 bytes) and OS/2's (12 and 64). Throws DataError for a header that is damaged, cut
-// short, or of an unknown kind.
+// Reads the headers of Windows (40 to 124 bytes) and OS/2 (12 and 64 bytes). Throws DataError if the header is damaged,
+// truncated or of an unknown kind.
 BmpHeader read_bmp_header(const std::vector<uint8_t>& bytes, const std::filesystem::path& path) {
   const Fields fields(bytes, path);
   BmpHeader header{.pixels_at = fields.u32(10)};
@@ -123,7 +123,7 @@ BmpHeader read_bmp_header(const std::vector<uint8_t>& bytes, const std::filesyst
   if (size == 40 && header.compression == BmpCompression::kBitFields) end += 12;
   if (header.bits <= 8) {
     const size_t palette_end = read_palette(fields, bytes, end, colors, size == kOldHeaderBytes ? 3 : 4, header);
-    // Some programs do not count the palette in the position of the pixels.
+    // Some programs do not include the palette in the position of the pixels.
     if (header.pixels_at == end) header.pixels_at = palette_end;
     end = palette_end;
   }
@@ -131,7 +131,7 @@ BmpHeader read_bmp_header(const std::vector<uint8_t>& bytes, const std::filesyst
   return header;
 }
 
-/// The pixels of a BMP file whose header is known. Rows are counted from the file's first.
+/// Decodes the pixels of a BMP file after its header. Rows are counted in the order of the file.
 class Bmp {
  public:
   Bmp(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const BmpHeader& header)
@@ -143,7 +143,7 @@ class Bmp {
     const bool is_packed = header_.compression == BmpCompression::kRle8 || header_.compression == BmpCompression::kRle4;
     if (is_packed) {
       const size_t begin = at_;
-      unpack();  // only to see that nothing is missing, before memory is taken
+      unpack();  // a pass without output that checks that the file is complete before memory is allocated
       at_ = begin;
       x_ = y_ = 0;
     } else {
@@ -166,7 +166,7 @@ class Bmp {
 
   int64_t row_bytes() const { return (header_.width * header_.bits + 31) / 32 * 4; }
 
-  /// The padding of the last row to a multiple of four bytes may be missing.
+  /// Throws if rows are missing. The last row may lack its padding to a multiple of four bytes.
   void require_rows() const {
     const int64_t needed = row_bytes() * (header_.height - 1) + (header_.width * header_.bits + 7) / 8;
     const auto left = static_cast<int64_t>(bytes_.size() - at_);
@@ -182,7 +182,7 @@ class Bmp {
 
   void put_index(int64_t x, int64_t y, uint32_t index) { std::copy_n(header_.palette[index].begin(), 3, pixel(x, y)); }
 
-  /// Scaled to 8 bits and cut, as Pillow does.
+  /// Scales each colour to 8 bits and truncates it, as Pillow does.
   void put_masked(uint8_t* rgb, uint32_t value) const {
     for (size_t c = 0; c < 3; ++c) {
       const uint32_t mask = header_.masks[c];
@@ -214,16 +214,16 @@ class Bmp {
     return bytes_[at_++];
   }
 
-  /// Pixels that no command sets have the palette's first colour.
+  /// Pixels that no command sets have the first colour of the palette.
   void fill() {
     for (size_t i = 0; i < image_.pixels.size(); i += 3) std::copy_n(header_.palette[0].begin(), 3, &image_.pixels[i]);
   }
 
-  /// Decodes run lengths: a count and the value to repeat, or 0 and a command. Stores nothing while there is no
-  /// picture.
+  /// Decodes run-length encoding: pairs of a count and the value to repeat, or of 0 and a command. Stores nothing if
+  /// there is no picture yet.
   void unpack() {
     while (y_ < header_.height) {
-      // A picture whose last row is full may lack the end command.
+      // Some files lack the end command after the last row, so a full last row ends the picture.
       const bool is_full = y_ == header_.height - 1 && x_ >= header_.width;
       if (is_full && at_ == bytes_.size()) return;
       const uint8_t count = byte();
@@ -246,7 +246,7 @@ class Bmp {
 
   bool is_rle4() const { return header_.compression == BmpCompression::kRle4; }
 
-  /// `pair` is one index, or two indices of 4 bits that alternate.
+  /// `pair` is one index, or two 4-bit indices that alternate.
   void put_next(int turn, uint8_t pair) {
     const uint32_t index = is_rle4() ? (turn % 2 == 0 ? pair >> 4 : pair & 15) : pair;
     if (x_ < header_.width && !image_.pixels.empty()) put_index(x_, y_, index);
@@ -260,7 +260,7 @@ class Bmp {
       if (!is_rle4() || i % 2 == 0) pair = byte();
       put_next(i, pair);
     }
-    if (byte_count % 2 != 0 && at_ < bytes_.size()) ++at_;  // filled up to two bytes
+    if (byte_count % 2 != 0 && at_ < bytes_.size()) ++at_;  // padded to a multiple of two bytes
   }
 
   const std::vector<uint8_t>& bytes_;

@@ -7,7 +7,7 @@
 
 #include "data/formats/shard_format.h"
 
-// Patterns have the meaning that PyPI's braceexpand 0.1.7, which webdataset uses, gives them.
+// Patterns have the same meaning as in braceexpand 0.1.7 from PyPI, which webdataset uses.
 namespace ddp {
 namespace {
 
@@ -21,7 +21,7 @@ void check_count(size_t count) {
   }
 }
 
-/// Returns each name with each ending.
+/// Returns each combination of a name and an ending.
 Names product(const Names& names, const Names& endings) {
   check_count(names.size() * std::max<size_t>(endings.size(), 1));
   Names all;
@@ -39,7 +39,7 @@ std::optional<int64_t> whole_number(std::string_view text) {
   return value;
 }
 
-// Capitals come before small letters in braceexpand's alphabet.
+// In the alphabet of braceexpand, capital letters precede lower-case letters.
 constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 std::optional<int64_t> place_of_letter(std::string_view text) {
@@ -47,7 +47,7 @@ std::optional<int64_t> place_of_letter(std::string_view text) {
   return place == std::string_view::npos ? std::nullopt : std::optional(static_cast<int64_t>(place));
 }
 
-/// Leading zeros in one bound make all numbers as wide as the wider bound.
+/// If one bound has leading zeros, all numbers are as wide as the wider bound.
 size_t width_of(std::string_view begin, std::string_view end) {
   const auto is_padded = [](std::string_view text) {
     return (text.starts_with("0") || text.starts_with("-0")) && text != "0" && text != "-0";
@@ -79,7 +79,7 @@ Names counted(int64_t from, int64_t to, uint64_t step, const Name& name) {
   return names;
 }
 
-/// "1..10", "a..e..2": std::nullopt where it is not a range.
+/// Expands a range such as "1..10" or "a..e..2"; returns std::nullopt if it is not a range.
 std::optional<Names> range(std::string_view expression) {
   const auto first_dots = expression.find("..");
   if (first_dots == std::string_view::npos) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<Names> range(std::string_view expression) {
   if (const auto dots = end.find(".."); dots != std::string_view::npos) {
     const auto given = whole_number(end.substr(dots + 2));
     if (!given) return std::nullopt;
-    // The direction follows from begin and end.
+    // The bounds determine the direction, whatever the sign of the step is.
     step =
         std::max(*given < 0 ? uint64_t{0} - static_cast<uint64_t>(*given) : static_cast<uint64_t>(*given), uint64_t{1});
     end = end.substr(0, dots);
@@ -115,7 +115,7 @@ std::string without_escapes(const std::string& name) {
 
 Names expand(std::string_view pattern, int depth);
 
-/// "a,b{c,d}": nothing where there is no comma outside of braces.
+/// Expands a list such as "a,b{c,d}"; returns std::nullopt if there is no comma outside of braces.
 std::optional<Names> sequence(std::string_view expression, int depth) {
   Names names;
   size_t start = 0;
@@ -166,7 +166,7 @@ Names expand(std::string_view pattern, int depth) {
   }
   if (open != 0) throw unbalanced();
   names = product(names, {std::string(pattern.substr(start))});
-  for (std::string& name : names) name = without_escapes(name);  // in each level, as braceexpand does
+  for (std::string& name : names) name = without_escapes(name);  // once per level of nesting, as braceexpand does
   return names;
 }
 

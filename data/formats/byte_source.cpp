@@ -16,7 +16,7 @@
 namespace ddp {
 namespace {
 
-constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // gzread counts in int
+constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // gzread() returns the number of bytes as an int
 
 std::string cause() {
   return std::generic_category().message(errno);
@@ -31,7 +31,7 @@ Content read_whole(const std::filesystem::path& path, uint64_t most) {
   }
   Content content;
   content.resize(static_cast<size_t>(size));
-  // One call reads 2 GiB at most.
+  // One call of read() returns at most 2 GiB.
   for (size_t at = 0; at < content.size();) {
     const ssize_t count = ::read(file.get(), content.data() + at, content.size() - at);
     if (count < 0 && errno == EINTR) continue;

@@ -26,8 +26,8 @@ constexpr unsigned kBufferBytes = 1U << 18;
 
 }  // namespace
 
-/// The bytes of a descriptor, decompressed if they begin like gzip data. zlib's gzread() would lose bytes when a signal
-/// interrupts the wait for a command.
+/// The bytes of a descriptor, decompressed if they begin like gzip data. gzread() of zlib is not used here, because it
+/// would lose bytes if a signal interrupted the wait for a command.
 struct ByteStream::Stream {
   explicit Stream(int descriptor, const Command* of_command = nullptr)
       : file(descriptor), command(of_command), buffer(kBufferBytes) {}
@@ -38,7 +38,7 @@ struct ByteStream::Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Reads at least one byte, except at the end or if `problem` has a reason.
+  /// Reads at least one byte, except at the end of the data or if `problem` returns a reason.
   size_t read(std::span<uint8_t> bytes) {
     if (is_plain()) {
       if (left() == 0 && bytes.size() >= buffer.size()) return load(bytes);
@@ -94,7 +94,7 @@ struct ByteStream::Stream {
     }
   }
 
-  /// Appends further bytes to the remaining ones; returns false at the end.
+  /// Appends further bytes to those not used yet. Returns false at the end.
   bool fill() {
     std::copy(buffer.data() + begin, buffer.data() + end, buffer.data());
     end = left();
@@ -110,8 +110,7 @@ struct ByteStream::Stream {
     return left() >= 2 && buffer[begin] == 0x1f && buffer[begin + 1] == 0x8b;
   }
 
-  /// Whether more data follows. gzip data may have several members; other bytes after them are ignored, as gzread()
-  /// does.
+  /// Whether more data follows. gzip data may have several members. Other bytes after them are ignored, as in gzread().
   bool find_member() {
     if (is_between) {
       if (!begins_member()) return false;
@@ -141,7 +140,7 @@ struct ByteStream::Stream {
   size_t end = 0;
   bool has_begun = false;
   bool is_packed = false;
-  bool is_between = false;  // true after a member of gzip data
+  bool is_between = false;  // true after the end of a gzip member
   z_stream inflater{};
 };
 

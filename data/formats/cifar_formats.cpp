@@ -62,7 +62,8 @@ std::string reason() {
   return errno == 0 ? "read error" : std::generic_category().message(errno);
 }
 
-/// Its type, where a file that is there but cannot be looked at (a loop of links, say) counts as there.
+/// Returns the type of a file. A path that exists but cannot be examined (for example a loop of links) counts as
+/// existing.
 fs::file_type type_of(const fs::path& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
@@ -83,7 +84,7 @@ DataError missing(const fs::path& dir, const fs::path& file) {
                              (is_there(inner) ? ", perhaps you mean " + inner.string() : std::string()));
 }
 
-/// Opens a regular file only: a pipe or a device could block or never end.
+/// Opens only regular files, because a pipe or a device could block or never end.
 std::ifstream open_file(const fs::path& file) {
   errno = 0;
   std::ifstream stream;
@@ -200,7 +201,7 @@ std::vector<std::string> read_cifar10_class_names(const fs::path& dir) {
   for (std::string line; std::getline(lines, line);) {
     std::string name = trimmed(line);
     if (name.empty()) continue;
-    // Names end up on terminals.
+    // Control characters are rejected, because names are printed on terminals.
     if (std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
       throw DataError(file,
                       "line " + std::to_string(names.size() + 1) + ": a class name has a control character in it");
@@ -223,7 +224,7 @@ std::vector<std::string> read_label_names(const std::filesystem::path& file, int
   for (std::string name; std::getline(lines, name);) {
     while (!name.empty() && (name.back() == '\r' || name.back() == ' ')) name.pop_back();
     if (name.empty()) continue;
-    // Names end up on terminals.
+    // Control characters are rejected, because names are printed on terminals.
     if (std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
       throw DataError(file,
                       "line " + std::to_string(names.size() + 1) + ": a class name has a control character in it");

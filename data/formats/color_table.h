@@ -1,4 +1,4 @@
-// Pixels that are numbers of colours, as RGB. No LibTorch.
+// Converts pixels that are colour indices to RGB. Does not use LibTorch.
 #pragma once
 
 #include <array>
@@ -7,11 +7,11 @@
 
 namespace ddp {
 
-/// Red, green and blue of each number; the fourth byte is not used.
+/// Red, green and blue for each index; the fourth byte is not used.
 using ColorTable = std::array<std::array<uint8_t, 4>, 256>;
 
-/// Writes the colours of `count` numbers that follow each other with so many bits (1, 2 or 4, the highest first, or 8).
-/// From one pixel to the next it is `step` pixels.
+/// Writes the colours of `count` packed indices of kBits bits each (1, 2 or 4 with the highest bits first, or 8). The
+/// pixels are written `step` pixels apart.
 template <int kBits>
 void put_colors(const ColorTable& colors, const uint8_t* numbers, uint8_t* rgb, int64_t step, int64_t count) {
   constexpr int kPerByte = 8 / kBits;

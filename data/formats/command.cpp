@@ -22,8 +22,9 @@
 namespace ddp {
 namespace {
 
-/// Commands inherit ignored and blocked signals. A process with a process group ignores SIGPIPE: the first command of a
-/// pipeline would then write forever after the next one has ended.
+/// Resets the signals of the command, because a child process inherits ignored and blocked signals. A process with a
+/// process group ignores SIGPIPE; if a pipeline inherited that, its first command would continue to write after the
+/// next one has ended.
 void set_signals(posix_spawnattr_t& attributes) {
   sigset_t signals{};
   ::sigemptyset(&signals);
@@ -32,7 +33,7 @@ void set_signals(posix_spawnattr_t& attributes) {
   ::posix_spawnattr_setsigdefault(&attributes, &signals);
 }
 
-/// Starts the command with `output` as standard output. Returns an error number, or 0.
+/// Starts the command with `output` as its standard output. Returns 0 or an error number.
 int spawn(pid_t& process, std::string command, int output) {
   posix_spawn_file_actions_t actions{};
   ::posix_spawn_file_actions_init(&actions);
@@ -41,7 +42,7 @@ int spawn(pid_t& process, std::string command, int output) {
   posix_spawnattr_t attributes{};
   ::posix_spawnattr_init(&attributes);
   set_signals(attributes);
-  // The command gets a process group of its own, so that all processes of a pipeline can be ended.
+  // The command gets its own process group, so that all processes of a pipeline can be terminated.
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   std::string shell = "sh", option = "-c";
   std::array<char*, 4> words = {shell.data(), option.data(), command.data(), nullptr};
@@ -51,7 +52,7 @@ int spawn(pid_t& process, std::string command, int output) {
   return error;
 }
 
-/// The status of a process that has ended; nothing while it runs, if `waits` is false.
+/// Returns the exit status of a process. If `waits` is false and the process is still running, returns nullopt.
 std::optional<int> status_of(pid_t process, bool waits) {
   int status = 0;
   pid_t ended = 0;
@@ -87,7 +88,7 @@ Command::~Command() {
   ::close(wake_);
   if (process_ == 0) return;
   ::kill(-process_, SIGKILL);
-  ::kill(process_, SIGKILL);  // in another process group by now
+  ::kill(process_, SIGKILL);  // in case it has moved to another process group
   status_of(process_, /*waits=*/true);
 }
 

@@ -1,4 +1,4 @@
-// A shell command whose output is read. POSIX, no LibTorch.
+// Runs a shell command and reads its output. Uses POSIX, but not LibTorch.
 #pragma once
 
 #include <sys/types.h>
@@ -9,39 +9,40 @@
 
 namespace ddp {
 
-/// Thrown by a wait for a command when the loader has ended its pass. It is not a DataError, because the data is not at
-/// fault.
+/// Thrown while waiting for a command if the loader has ended its pass. It is not a DataError, because there is no
+/// error in the data.
 class ReadStopped : public std::runtime_error {
  public:
   ReadStopped() : std::runtime_error("the loader has ended the pass") {}
 };
 
-/// Throws ReadStopped when the loader has ended the pass that the calling thread reads for.
+/// Throws ReadStopped if the loader has ended the pass that the calling thread reads for.
 void throw_if_stopped();
 
-/// A command of /bin/sh in a process group of its own. The destructor ends it.
+/// A command that /bin/sh runs in a separate process group. The destructor terminates it.
 class Command {
  public:
-  /// Throws DataError, which names `url`, when it cannot be started.
+  /// Throws DataError with `url` in its message if the command cannot be started.
   Command(const std::string& text, const std::string& url);
   ~Command();
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  /// The descriptor for reading its output. The caller closes it.
+  /// Returns the descriptor of its output, which the caller must close.
   int output() const { return output_; }
   /// Waits until its output can be read or has ended. Throws ReadStopped.
   void wait_for_output() const;
-  /// Waits for its end, and returns its status as waitpid() does. Throws ReadStopped. Call it once.
+  /// Waits until it has ended, and returns its status in the format of waitpid(). Throws ReadStopped. May be called
+  /// only once.
   int wait_for_end();
 
  private:
-  /// Waits until a descriptor (-1: none) can be read, or the time has passed.
+  /// Waits until a descriptor (-1: none) can be read, or until `most` has elapsed.
   void wait_for(int file, std::chrono::milliseconds most) const;
 
   pid_t process_ = 0;
   int output_ = -1;
-  int wake_ = -1;  // an event that ends a wait
+  int wake_ = -1;  // an event descriptor that ends a wait
 };
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// GIF 87a and 89a: the first picture. https://www.w3.org/Graphics/GIF/spec-gif89a.txt
+// Decodes the first picture of a GIF file (87a and 89a). https://www.w3.org/Graphics/GIF/spec-gif89a.txt
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -18,10 +18,10 @@ using Palette = std::array<std::array<uint8_t, 3>, 256>;
 
 constexpr int kMostBits = 12;
 constexpr uint32_t kMostCodes = 1U << kMostBits;
-constexpr uint32_t kMostString = kMostCodes + 1;  // indices
+constexpr uint32_t kMostString = kMostCodes + 1;  // the maximum length of a string, in indices
 
-/// LZW's table: each code is a string of indices, one longer than an earlier string. As in Pillow, up to 12 bits for an
-/// index, of which a pixel has the lower eight.
+/// The table of LZW. Each code stands for a string of indices that is one index longer than an earlier string. As in
+/// Pillow, an index may have up to 12 bits; a pixel uses the lower eight.
 class Strings {
  public:
   explicit Strings(int index_bits) : index_bits_(index_bits), clear_(1U << index_bits) {
@@ -33,15 +33,15 @@ class Strings {
   int code_bits() const { return bits_; }
   bool is_end(uint32_t code) const { return code == clear_ + 1; }
 
-  /// How many indices `code` adds; nothing when it means nothing. They are written to `to`, where there is one, as many
-  /// as there is room for.
+  /// Returns the number of indices that `code` stands for; nullopt if the code is invalid. If `to` is not null, writes
+  /// the first `room` of these indices to it.
   std::optional<uint32_t> append(uint32_t code, uint8_t* to, size_t room) {
     if (code == clear_) {
       reset();
       return 0;
     }
     const bool has_previous = previous_ < kMostCodes;
-    // A code that is about to be made means the previous string and its first index once more.
+    // A code that is added only now stands for the previous string followed by its first index.
     const bool is_next = has_previous && code == next_;
     if (!is_next && code >= (has_previous ? next_ : clear_)) return std::nullopt;
     const uint32_t known = is_next ? previous_ : code;
@@ -86,19 +86,19 @@ class Strings {
   const int index_bits_;
   const uint32_t clear_;
   std::array<String, kMostCodes> table_{};
-  uint32_t next_ = 0;  // the code that is made next
+  uint32_t next_ = 0;  // the next code to be added
   int bits_ = 0;
-  uint32_t previous_ = kMostCodes;  // none yet
+  uint32_t previous_ = kMostCodes;  // no previous code yet
 };
 
-/// Numbers of a few bits, lowest first, from blocks that begin with their length.
+/// Reads numbers of a few bits, lowest bits first, from blocks that begin with their length.
 class Bits {
  public:
   Bits(const std::vector<uint8_t>& bytes, size_t at) : bytes_(bytes), at_(at) {}
 
   std::optional<uint32_t> byte() { return at_ < bytes_.size() ? std::optional<uint32_t>(bytes_[at_++]) : std::nullopt; }
 
-  /// The next number of `bits`; nothing at the end of the data or of the file.
+  /// Returns the next number of `bits` bits; nullopt at the end of the data or of the file.
   std::optional<uint32_t> read(int bits) {
     while (bit_count_ < bits) {
       if (left_in_block_ == 0) left_in_block_ = byte().value_or(0);
@@ -123,7 +123,7 @@ class Bits {
   uint32_t left_in_block_ = 0;
 };
 
-/// Where the picture is on the screen.
+/// The position of the picture on the screen.
 struct Frame {
   int64_t left = 0;
   int64_t top = 0;
@@ -142,7 +142,7 @@ class Gif {
     int64_t height = short_number();
     const uint8_t flags = byte();
     skip(2);
-    // Colours that no palette names are grey, as Pillow has them.
+    // As in Pillow, colours that are in no palette are grey.
     for (size_t i = 0; i < palette_.size(); ++i) palette_[i].fill(static_cast<uint8_t>(i));
     Palette own = palette_;
     read_palette(flags, palette_);
@@ -150,7 +150,7 @@ class Gif {
     const int64_t left = short_number(), top = short_number();
     const int64_t columns = short_number(), rows = short_number();
     if (columns == 0 || rows == 0) refuse("its picture has no pixels");
-    // A picture that goes beyond the screen makes that larger.
+    // A picture that extends beyond the screen enlarges it.
     width = std::max(width, left + columns);
     height = std::max(height, top + rows);
     check_image_size(path_, height, width, options_);
@@ -160,7 +160,7 @@ class Gif {
       palette_ = own;
     }
     const Frame frame{.left = left, .top = top, .columns = columns, .rows = rows};
-    unpack(columns * rows, {}, [](uint32_t) {});  // only to see that nothing is missing, before memory is taken
+    unpack(columns * rows, {}, [](uint32_t) {});  // checks that the file is complete before memory is allocated
     check_unpacked_size(path_, height * width * 3, static_cast<int64_t>(bytes_.size()));
     Image image{
         .height = height, .width = width, .pixels = std::vector<uint8_t>(static_cast<size_t>(height * width * 3))};
@@ -194,12 +194,13 @@ class Gif {
     }
   }
 
-  /// Over the blocks before it. Returns the index that the screen is filled with: the transparent one, else 0.
+  /// Skips the blocks before the first picture. Returns the index that the screen is filled with: the transparent
+  /// index, otherwise 0.
   uint8_t to_first_picture() {
     uint8_t background = 0;
     for (uint8_t kind = byte(); kind != ','; kind = byte()) {
       if (kind == ';') refuse("it has no picture");
-      if (kind != '!') continue;  // Pillow looks on as well
+      if (kind != '!') continue;  // Pillow also skips unknown bytes
       const uint8_t label = byte();
       const uint8_t size = byte();
       const size_t begin = at_;
@@ -211,7 +212,8 @@ class Gif {
     return background;
   }
 
-  /// Number `i` in the file of a picture that comes in four passes: every eighth row, those between, …
+  /// Returns the row for position `i` in the file. Interlaced pictures are stored in four passes: every eighth row,
+  /// then the rows halfway between these, and so on.
   static int64_t interlaced_row(int64_t i, int64_t rows) {
     for (const auto& [first, step] : {std::pair<int64_t, int64_t>{0, 8}, {4, 8}, {2, 4}, {1, 2}}) {
       const int64_t count = (rows - first + step - 1) / step;
@@ -221,8 +223,8 @@ class Gif {
     return rows - 1;
   }
 
-  /// Reads codes until they make `count` indices. Each string is written to `to`, if that is not empty, and then its
-  /// length given to `take`.
+  /// Reads codes until they have produced `count` indices. Writes each string to `to` if that is not empty, and then
+  /// passes its length to `take`.
   template <typename Take>
   void unpack(int64_t count, std::span<uint8_t> to, const Take& take) const {
     Bits bits(bytes_, at_);

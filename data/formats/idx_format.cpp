@@ -11,7 +11,7 @@ namespace ddp {
 namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
-/// Far beyond every dataset of this format, and small enough for exact arithmetic.
+/// Much larger than any dataset of this format, and small enough for exact arithmetic.
 constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 
 uint32_t read_big_endian(ByteSource& source) {
@@ -40,7 +40,7 @@ IdxArray read_array(const std::filesystem::path& path, int dimensions) {
   }
   source.require(count);
   constexpr uint64_t kAtOnce = 1 << 20;
-  array.values.reserve(static_cast<size_t>(count));  // used as the values come
+  array.values.reserve(static_cast<size_t>(count));  // physical memory is used only as the values arrive
   while (array.values.size() < count) {
     const auto piece = static_cast<size_t>(std::min(count - array.values.size(), kAtOnce));
     source.read({add_row(array.values, piece), piece});

@@ -13,9 +13,9 @@ namespace ddp {
 namespace {
 
 constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
-constexpr int64_t kMostPictureSide = 1'000'000;  // libpng's limit, for all formats: each row costs time of its own
+constexpr int64_t kMostPictureSide = 1'000'000;  // libpng's limit, used for all formats: each row has a fixed cost
 
-/// "JPEG, PNG or GIF"
+/// Returns all format names, such as "JPEG, PNG or GIF".
 std::string all_formats() {
   const auto name = [](const PictureFormat& known) { return std::string(known.name); };
   return detail::joined(kPictureFormats, ", ", name, " or ");

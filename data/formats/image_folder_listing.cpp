@@ -30,7 +30,7 @@ using nlohmann::json;
 constexpr uint64_t kMostIndexBytes = uint64_t{1} << 24;
 constexpr const char* kExpectedIndices = R"(expected JSON as {"0": "first class", "1": "second class"})";
 
-/// What a listing leaves out: how many, and the first by its path.
+/// The files of one kind that a listing leaves out: their number, and the path of the first one.
 struct SkippedEntries {
   int64_t count = 0;
   fs::path first{};
@@ -46,10 +46,10 @@ struct SkippedEntries {
 };
 
 struct LeftOut {
-  std::map<ImageFormat, SkippedEntries> formats{};  ///< pictures that this build cannot read
-  SkippedEntries dead_links{};                      ///< links whose target is not there
-  SkippedEntries circles{};                         ///< links to a folder that they lie in
-  SkippedEntries others{};                          ///< pipes and other files that are not regular, named as pictures
+  std::map<ImageFormat, SkippedEntries> formats{};  ///< pictures in formats that this build cannot read
+  SkippedEntries dead_links{};                      ///< links whose target does not exist
+  SkippedEntries circles{};                         ///< links to a folder that contains them
+  SkippedEntries others{};                          ///< pipes and other non-regular files with the name of a picture
 
   void add(const LeftOut& other) {
     for (const auto& [format, files] : other.formats) formats[format].add(files);
@@ -77,7 +77,7 @@ std::string notice_of(const fs::path& root, const LeftOut& left_out) {
   return notice;
 }
 
-/// Every rank lists the same folder.
+/// Prints a notice. Only one rank prints it, because every rank lists the same folder.
 void tell(const std::string& notice) {
   const char* rank = std::getenv("RANK");
   if (!notice.empty() && (rank == nullptr || std::string_view(rank) == "0")) {
@@ -90,7 +90,7 @@ bool is_dead_link(const fs::directory_entry& entry) {
   return entry.is_symlink(error) && !fs::exists(fs::status(entry.path(), error));
 }
 
-/// Whether a link to a folder leads to one that it lies in, by whichever path it was reached.
+/// Whether a link to a folder leads to a folder that contains the link, whichever path was used to reach it.
 bool leads_back(const fs::directory_entry& entry) {
   std::error_code error;
   if (!entry.is_symlink(error)) return false;
@@ -121,7 +121,7 @@ std::vector<std::string> class_folders(const fs::path& root, LeftOut& left_out) 
   return names;
 }
 
-/// A folder whichever path leads to it.
+/// Identifies a folder independently of the path.
 using FolderId = std::pair<dev_t, ino_t>;
 
 FolderId id_of(const fs::path& folder) {
@@ -132,7 +132,7 @@ FolderId id_of(const fs::path& folder) {
   return {status.st_dev, status.st_ino};
 }
 
-/// A folder that is there, and those that contain it.
+/// Returns an existing folder and all folders that contain it.
 std::vector<FolderId> with_parents(const fs::path& folder) {
   std::vector<FolderId> ids;
   std::error_code error;
@@ -144,7 +144,8 @@ std::vector<FolderId> with_parents(const fs::path& folder) {
   }
 }
 
-/// A folder and those in it, linked ones too, but none within itself. `above` are those that lead to it.
+/// Adds a folder and the folders in it, including linked ones, but no folder that contains itself. `above` contains the
+/// folders that lead to it.
 void add_folders(const fs::path& folder, std::vector<FolderId>& above, std::vector<std::string>& folders,
                  LeftOut& left_out) {
   const FolderId id = id_of(folder);
@@ -169,7 +170,7 @@ void add_folders(const fs::path& folder, std::vector<FolderId>& above, std::vect
   above.pop_back();
 }
 
-/// One folder's pictures by name.
+/// Adds the pictures of one folder, sorted by name.
 void add_images_of(const std::string& folder, std::vector<fs::path>& files, LeftOut& left_out) {
   std::vector<fs::path> images;
   std::error_code error;
@@ -194,7 +195,8 @@ void add_images_of(const std::string& folder, std::vector<fs::path>& files, Left
   files.insert(files.end(), images.begin(), images.end());
 }
 
-/// torchvision takes the folders in the order of their paths, and the files in each by name. `above` are root's.
+/// As in torchvision, folders are sorted by path, and the files in each by name. `above` contains the folders that lead
+/// to the root.
 void add_images(const fs::path& class_folder, std::vector<FolderId>& above, std::vector<fs::path>& files,
                 LeftOut& left_out) {
   std::vector<std::string> folders;
@@ -260,7 +262,7 @@ ImageSplit split_listing(const ImageListing& listing, double validation_ratio, u
 void write_class_indices(const fs::path& file, const std::vector<std::string>& class_names) {
   nlohmann::ordered_json indices = nlohmann::ordered_json::object();
   for (size_t i = 0; i < class_names.size(); ++i) indices[std::to_string(i)] = class_names[i];
-  // A program that is ended meanwhile, or a full disk, leaves the file as it was.
+  // If the program is terminated meanwhile or the disk is full, the old file remains.
   std::error_code ignored;
   const fs::file_status before = fs::status(file, ignored);
   const bool is_replaced = !fs::exists(before) || fs::is_regular_file(fs::symlink_status(file, ignored));
@@ -280,7 +282,7 @@ void write_class_indices(const fs::path& file, const std::vector<std::string>& c
 namespace {
 
 std::vector<std::string> read_names(const fs::path& file) {
-  // What lies deeper is not kept: a tree of a million empty lists would take a hundred times the file's size.
+  // Deeper levels are dropped: a tree of a million empty lists would need a hundred times the size of the file.
   const auto keep = [&](int depth, json::parse_event_t event, const json&) {
     if (depth > 0 && (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start)) {
       throw DataError(file, kExpectedIndices);

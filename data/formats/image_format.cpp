@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-/// Null for kUnknown.
+/// Returns null for kUnknown.
 const PictureFormat* find(ImageFormat format) {
   const auto* found = std::ranges::find(kPictureFormats, format, &PictureFormat::format);
   return found == std::end(kPictureFormats) ? nullptr : found;
@@ -30,7 +30,7 @@ ImageFormat image_format_of_name(const std::filesystem::path& file) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (const PictureFormat& known : kPictureFormats) {
-    // Also a file that is called ".png" alone, as torchvision does.
+    // As in torchvision, a file whose whole name is ".png" also matches.
     const auto is_ending = [&](std::string_view extension) { return !extension.empty() && name.ends_with(extension); };
     if (std::ranges::any_of(known.extensions, is_ending)) return known.format;
   }

@@ -1,5 +1,5 @@
-// The kinds of picture files: distinguished by their first bytes, and by the names that torchvision takes for pictures.
-// No LibTorch.
+// The formats of picture files, recognized by their first bytes or by the file name extensions that torchvision
+// accepts. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@ namespace ddp {
 
 enum class ImageFormat { kUnknown, kJpeg, kPng, kBmp, kPnm, kTiff, kWebP, kGif, kAvif, kJpeg2000 };
 
-/// What a file's first bytes say; 12 are enough.
+/// Determines the format from the first bytes of a file; 12 bytes are enough.
 ImageFormat image_format(std::span<const uint8_t> bytes);
 
-/// As messages name it: "TIFF".
+/// Returns the name used in messages, such as "TIFF".
 std::string format_name(ImageFormat format);
 
-/// What a file's name says, in capitals too: torchvision's IMG_EXTENSIONS (.jpg .jpeg .png .ppm .bmp .pgm .tif .tiff
-/// .webp), kUnknown for all others.
+/// Determines the format from the file name, ignoring case. Recognizes the IMG_EXTENSIONS of torchvision (.jpg .jpeg
+/// .png .ppm .bmp .pgm .tif .tiff .webp); returns kUnknown for all others.
 ImageFormat image_format_of_name(const std::filesystem::path& file);
 
-/// Whether this build reads the format: TIFF, WebP, AVIF and JPEG 2000 take libraries that may have been missing.
+/// Whether this build can read the format: TIFF, WebP, AVIF and JPEG 2000 need libraries that may have been missing.
 bool can_read(ImageFormat format);
 
-/// For a format that this build does not read: what is missing and what to install, without a full stop.
+/// For a format that this build cannot read: says what is missing and what to install, without a full stop at the end.
 std::string how_to_read(ImageFormat format);
 
 }  // namespace ddp

@@ -1,8 +1,8 @@
 #include <csetjmp>
 #include <cstdio>
-// libjpeg's headers need what <cstdio> declares.
+// The headers of libjpeg need the declarations of <cstdio>.
 #include <jpeglib.h>
-// And this one needs the one before.
+// This header needs the one above.
 #include <jerror.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,8 +25,8 @@
 namespace ddp {
 namespace {
 
-/// Takes the place of libjpeg's own arrays of coefficients, which stay until the last row of the picture is read, and
-/// so make a picture cost up to three times its size. Here the rows that were read are given back to the system.
+/// Replaces libjpeg's coefficient arrays. These remain until the last row is read, so a picture needs up to three times
+/// its size. The arrays here return the rows that have been read to the system.
 class JpegCoefficients {
  public:
   JpegCoefficients() = default;
@@ -34,7 +34,7 @@ class JpegCoefficients {
   JpegCoefficients(const JpegCoefficients&) = delete;
   JpegCoefficients& operator=(const JpegCoefficients&) = delete;
 
-  /// `decoder` has been created, and must be destroyed before this object. Uses its `client_data`.
+  /// `decoder` must have been created, and must be destroyed before this object. Uses its `client_data`.
   void install(jpeg_decompress_struct& decoder);
 
  private:
@@ -84,7 +84,7 @@ bool JpegCoefficients::add(size_t row_blocks, size_t rows) {
   try {
     arrays_.push_back(std::make_unique<Array>(Array{.row_blocks = row_blocks, .rows = rows}));
     return true;
-  } catch (const std::exception&) {  // must not leave through libjpeg
+  } catch (const std::exception&) {  // exceptions must not propagate through libjpeg
     return false;
   }
 }
@@ -107,7 +107,7 @@ jvirt_barray_ptr JpegCoefficients::request(j_common_ptr decoder, int /*pool*/, b
                                            JDIMENSION row_blocks, JDIMENSION rows, JDIMENSION /*most_rows*/) {
   JpegCoefficients& all = of(decoder);
   if (!all.add(row_blocks, rows)) ERREXIT1(decoder, JERR_OUT_OF_MEMORY, 0);
-  // libjpeg only hands the pointer back.
+  // libjpeg only passes this pointer back, without dereferencing it.
   return reinterpret_cast<jvirt_barray_ptr>(all.arrays_.back().get());
 }
 
@@ -123,8 +123,8 @@ JBLOCKARRAY JpegCoefficients::access(j_common_ptr decoder, jvirt_barray_ptr whic
                                      boolean is_written) {
   auto& array = *reinterpret_cast<Array*>(which);
   if (size_t{first} + rows > array.rows || array.blocks == nullptr) ERREXIT(decoder, JERR_BAD_VIRTUAL_ACCESS);
-  // What only reads is the output, from the first row to the last; it looks back over at most two rows of 4 blocks, to
-  // smooth a picture whose last scans are missing.
+  // Read accesses produce the output from top to bottom. They look back at most two rows of 4 blocks, to smooth a
+  // picture whose last scans are missing.
   constexpr size_t kKept = 16;
   if (is_written == FALSE && first > kKept) release(array, first - kKept);
   return array.row_pointers.data() + first;
@@ -146,9 +146,9 @@ struct ScanCount {
   int64_t work = 0;
 };
 
-/// libjpeg reports by a callback that must not return; everything that it calls over is plain C.
+/// libjpeg's error callback must not return. It may use longjmp, because only C code lies in between.
 struct ErrorHandler {
-  jpeg_error_mgr manager{};  // first: libjpeg knows it by its address
+  jpeg_error_mgr manager{};  // must be the first member: libjpeg receives its address
   std::jmp_buf back{};
   std::array<char, JMSG_LENGTH_MAX> message{};
   jpeg_progress_mgr progress{};
@@ -166,8 +166,8 @@ ErrorHandler& handler_of(j_common_ptr decoder) {
   std::longjmp(handler.back, 1);
 }
 
-/// A level of -1 is a warning. Where data is missing libjpeg continues with grey, which is useless for training; other
-/// oddities, such as bytes between two markers, are common and harmless.
+/// A level of -1 is a warning. Missing data is an error here: libjpeg continues with grey, which is useless for
+/// training. Other irregularities, such as bytes between two markers, are common and harmless.
 void note(j_common_ptr decoder, int level) {
   const int code = decoder->err->msg_code;
   if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) stop(decoder);
@@ -183,20 +183,20 @@ int64_t blocks_of(const jpeg_decompress_struct& decoder) {
   return blocks;
 }
 
-/// What the header of a scan says of coefficients: the first, the last, and the bit above those that it refines.
+/// The coefficients that a scan contains: the first, the last, and the bit above those that it refines.
 struct ScanBand {
   int first = 0;
   int last = 0;
   int high_bit = 0;
 };
 
-/// The work of a scan (see most_jpeg_work()) over `blocks`.
+/// The work of a scan over `blocks` blocks; see most_jpeg_work().
 int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, const ScanBand& band) {
-  // Arithmetic coding can take no bytes for a coefficient.
+  // With arithmetic coding, a coefficient may need no bytes at all.
   if (decoder.arith_code != FALSE)
     return blocks * kCoefficientWork * std::clamp(band.last - band.first + 1, 1, DCTSIZE2);
-  constexpr int64_t kBits = 3;  // each block has bits of its own
-  constexpr int64_t kRun = 1;   // a run of blocks that the scan does not change
+  constexpr int64_t kBits = 3;  // each block has its own bits
+  constexpr int64_t kRun = 1;   // for a run of blocks that the scan does not change
   if (decoder.progressive_mode == FALSE || band.first == 0) return blocks * kBits;
   return blocks * (band.high_bit == 0 ? kRun : kRefinementWork);
 }
@@ -212,12 +212,12 @@ int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, const S
   std::longjmp(handler.back, 1);
 }
 
-/// Counts one more scan, and refuses the file if its scans are too many or too much work. A scan of a progressive file
-/// goes over the whole picture, and takes a few bytes where it changes nothing, so a small file could keep a program
-/// busy for hours. Encoders write about ten. The first scan of a file with Huffman codes is always allowed.
+/// Counts a scan, and rejects the file if it has too many scans or needs too much work. A scan of a progressive file
+/// passes over the whole picture but may need only a few bytes, so a small file could keep a program busy for hours.
+/// Encoders write about ten. The first scan of a file with Huffman codes is always allowed.
 void add_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler, ScanCount& count, int64_t work) {
   constexpr int64_t kMostScans = 500;
-  constexpr int64_t kPicture = 64;  // the work per block to make pixels of the coefficients
+  constexpr int64_t kPicture = 64;  // the work per block for converting coefficients to pixels
   ++count.scans;
   count.work += work;
   if (count.scans > kMostScans) refuse_scans(handler, kMostScans, /*is_many=*/true);
@@ -232,15 +232,15 @@ void add_current_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handl
   add_scan(decoder, handler, handler.count, scan_work(decoder, blocks, {decoder.Ss, decoder.Se, decoder.Ah}));
 }
 
-/// libjpeg calls this at least once in every scan.
+/// libjpeg calls this function at least once per scan.
 void limit_scans(j_common_ptr decoder) {
   const auto& known = *reinterpret_cast<j_decompress_ptr>(decoder);
   ErrorHandler& handler = handler_of(decoder);
   if (handler.count.scans < known.input_scan_number) add_current_scan(known, handler);
 }
 
-/// Counts the scans that begin in what libjpeg has not read yet, after the header of the first, so that a file with
-/// too many is refused before any of them is read.
+/// Counts the scans that follow the header of the first scan, in the data that libjpeg has not read yet. A file with
+/// too many scans is thus rejected before any of them is read.
 void check_further_scans(const jpeg_decompress_struct& decoder, ErrorHandler& handler) {
   ScanCount count = handler.count;
   const JOCTET* bytes = decoder.src->next_input_byte;
@@ -262,7 +262,7 @@ void check_further_scans(const jpeg_decompress_struct& decoder, ErrorHandler& ha
 
 enum class Outcome { kDone, kTooLarge, kFailed };
 
-/// Of a file of several scans all coefficients are kept until the picture is made, which takes their place.
+/// Checks the memory and work of the scans. With several scans, all coefficients are kept until the picture is made.
 void check_scans(const jpeg_decompress_struct& decoder, const Image& image, ErrorHandler& handler,
                  const std::filesystem::path& path) {
   add_current_scan(decoder, handler);
@@ -273,8 +273,8 @@ void check_scans(const jpeg_decompress_struct& decoder, const Image& image, Erro
   check_further_scans(decoder, handler);
 }
 
-/// One row of CMYK as RGB. Programs that write such files, Adobe's first, turn the inks around: 255 is none; Pillow
-/// takes every file that way.
+/// Reads one row of CMYK and converts it to RGB. Adobe's and other programs write inverted inks, so that 255 means no
+/// ink; Pillow treats every file that way.
 void read_inks(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint8_t* rgb) {
   JSAMPROW row = inks.data();
   jpeg_read_scanlines(&decoder, &row, 1);
@@ -284,7 +284,7 @@ void read_inks(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint
 
 using ChooseBox = std::function<DecodedBox(int64_t height, int64_t width)>;
 
-/// Everything of a picture that is decoded, but what a longjmp must not pass over.
+/// The state of decode(). It is stored in the caller, because a longjmp would skip its destructors in decode().
 struct JpegRead {
   const std::vector<uint8_t>& bytes;
   const std::filesystem::path& path;
@@ -293,16 +293,16 @@ struct JpegRead {
   jpeg_decompress_struct decoder{};
   ErrorHandler handler{};
   JpegCoefficients coefficients{};
-  std::vector<uint8_t> inks{};    // room for a row
-  std::vector<uint8_t> unused{};  // the same, of one that nobody wants
+  std::vector<uint8_t> inks{};    // a buffer for one row
+  std::vector<uint8_t> unused{};  // a buffer for one unused row
   DecodedPart part{};
 };
 
-/// Lets libjpeg pass over what is not in the box, and returns the row after the last one of it.
+/// Makes libjpeg skip the data outside of the box. Returns the row after the last row of the box.
 int64_t begin_box(JpegRead& read, const DecodedBox& chosen) {
   jpeg_decompress_struct& decoder = read.decoder;
   const Box& box = chosen.box;
-  constexpr int64_t kMargin = 8;  // the outermost columns and rows would lack neighbours to be smoothed with
+  constexpr int64_t kMargin = 8;  // otherwise the outermost columns and rows would lack neighbours for smoothing
   const int64_t begin = std::max<int64_t>(0, box.left - kMargin);
   const int64_t end = std::min<int64_t>(decoder.output_width, box.left + box.width + kMargin);
   auto left = static_cast<JDIMENSION>(begin);
@@ -318,8 +318,8 @@ int64_t begin_box(JpegRead& read, const DecodedBox& chosen) {
   return last;
 }
 
-/// Lets libjpeg read the data after the box, without making pixels of it. It reads nothing more when it is asked to pass
-/// over the last row.
+/// Makes libjpeg read the data after the box without producing pixels. The last row must be read, because libjpeg reads
+/// no data when it is told to skip that row.
 void read_rest(JpegRead& read) {
   jpeg_decompress_struct& decoder = read.decoder;
   const JDIMENSION before_last = decoder.output_height - 1;
@@ -329,7 +329,7 @@ void read_rest(JpegRead& read) {
   while (decoder.output_scanline < decoder.output_height) jpeg_read_scanlines(&decoder, &row, 1);
 }
 
-/// The C part. No object with a destructor may live here: a longjmp would not destroy it.
+/// The part that longjmp may leave. It must contain no object with a destructor, because longjmp would not call it.
 Outcome decode(JpegRead& read) {
   jpeg_decompress_struct& decoder = read.decoder;
   Image& image = read.part.pixels;

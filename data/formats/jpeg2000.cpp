@@ -18,7 +18,7 @@ namespace {
 struct Source {
   const std::vector<uint8_t>& bytes;
   size_t at = 0;
-  std::string message{};  // OpenJPEG's first complaint
+  std::string message{};  // the first error message of OpenJPEG
 };
 
 OPJ_SIZE_T read(void* to, OPJ_SIZE_T count, void* user) {
@@ -57,7 +57,7 @@ void complain(const char* message, void* user) {
 
 void ignore(const char* /*message*/, void* /*user*/) {}
 
-/// A sample of a component as 8 bits, rounded as Pillow does.
+/// Converts a sample of a component to 8 bits, rounded as in Pillow.
 uint8_t byte_of(const opj_image_comp_t& component, int64_t y, int64_t x) {
   const int64_t row = std::min<int64_t>(y / component.dy, component.h - 1);
   const int64_t column = std::min<int64_t>(x / component.dx, component.w - 1);
@@ -68,15 +68,15 @@ uint8_t byte_of(const opj_image_comp_t& component, int64_t y, int64_t x) {
   return static_cast<uint8_t>(std::clamp<int64_t>(value, 0, 255));
 }
 
-/// JPEG's YCbCr, as JFIF has it.
+/// Converts YCbCr to RGB according to JFIF.
 std::array<uint8_t, 3> from_ycc(uint8_t y, uint8_t cb, uint8_t cr) {
   const double blue = cb - 128, red = cr - 128;
   const auto byte = [](double value) { return static_cast<uint8_t>(std::clamp(value + 0.5, 0.0, 255.0)); };
   return {byte(y + 1.402 * red), byte(y - 0.344136 * blue - 0.714136 * red), byte(y + 1.772 * blue)};
 }
 
-/// OpenJPEG takes kilobytes for each tile that a header claims, before it says how many there are. Bytes that only look
-/// like such a header make the limit stricter, not looser.
+/// Limits the number of tiles, because OpenJPEG allocates kilobytes for each tile that a header declares before their
+/// number can be checked. Bytes that only look like such a header make the limit stricter, not looser.
 void check_tiles(const std::vector<uint8_t>& bytes, const std::filesystem::path& path) {
   constexpr std::array<uint8_t, 4> kBegin = {0xFF, 0x4F, 0xFF, 0x51};
   constexpr size_t kHeader = 4 + 38;
@@ -103,7 +103,7 @@ void check_tiles(const std::vector<uint8_t>& bytes, const std::filesystem::path&
 
 using Picture = std::unique_ptr<opj_image_t, decltype(&opj_image_destroy)>;
 
-/// Sizes and components that are read, held against the file's size before it is decoded.
+/// Checks the size and the components of the picture against the size of the file, before it is decoded.
 Image checked(const opj_image_t& picture, const Source& source, const std::filesystem::path& path,
               const DecodeOptions& options) {
   Image image{.height = int64_t{picture.y1} - picture.y0, .width = int64_t{picture.x1} - picture.x0};
@@ -125,7 +125,7 @@ Image checked(const opj_image_t& picture, const Source& source, const std::files
 }
 
 void fill(const opj_image_t& picture, const std::filesystem::path& path, Image& image) {
-  const OPJ_UINT32 colors = picture.numcomps < 3 ? 1 : 3;  // others are opacity
+  const OPJ_UINT32 colors = picture.numcomps < 3 ? 1 : 3;  // the other components are opacity
   for (OPJ_UINT32 i = 0; i < colors; ++i) {
     if (picture.comps[i].data == nullptr) throw DataError(path, "not a valid JPEG 2000 file: its samples are missing");
   }

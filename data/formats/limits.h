@@ -1,4 +1,5 @@
-// Limits for the memory and work of a file: they follow from its size, not from the numbers in its header. No LibTorch.
+// Limits for the memory and work that a file may need. They depend on the size of the file, not on the numbers in its
+// header. Does not use LibTorch.
 #pragma once
 
 #include <algorithm>
@@ -14,40 +15,41 @@
 
 namespace ddp {
 
-/// What deflate can make of one byte at most (https://zlib.net/zlib_tech.html).
+/// The maximum number of bytes that deflate can produce from one byte (https://zlib.net/zlib_tech.html).
 inline constexpr int64_t kMostInflation = 1032;
 
-/// Whether a picture of `bytes` is read twice, if it needs all of its memory from the first row on. The first pass only
-/// checks that the file is complete, because the file is small compared with the picture. Photographs are read once.
+/// Whether a picture of `bytes` bytes is read twice, if its format needs all of the memory from the first row on. The
+/// first pass only checks that the file is complete, because the file is small compared with the picture. Photographs
+/// are read only once.
 inline bool is_checked_first(int64_t bytes, int64_t file_bytes) {
   return bytes > std::max(int64_t{32} << 20, 32 * file_bytes);
 }
 
-/// Throws DataError when a file of `file_bytes` would be decompressed to more than 512 MiB and to more than 128 times
-/// its size: such a file contains hardly any information, and takes seconds. `times` is how many times it is
+/// Throws DataError if a file of `file_bytes` would be decompressed to more than 512 MiB and to more than 128 times its
+/// size: such a file contains hardly any information and takes seconds to read. `times` is how many times it is
 /// decompressed, or how much longer that takes than usual; both limits are divided by it.
 void check_unpacked_size(const std::filesystem::path& path, int64_t unpacked_bytes, int64_t file_bytes,
                          int64_t times = 1);
 
-/// Throws DataError when a reader needs more than 56 MiB, and more than 56 times the file's size, in addition to the
-/// picture. `what` names the memory's purpose: "tiles of 16384x16384 pixels".
+/// Throws DataError if a reader needs more than 56 MiB and more than 56 times the size of the file, in addition to the
+/// picture. `what` describes the memory, such as "tiles of 16384x16384 pixels".
 void check_working_memory(const std::filesystem::path& path, int64_t bytes, int64_t file_bytes,
                           const std::string& what);
 
-/// How much work the scans of a JPEG file of `file_bytes` may be. The unit is a scan with Huffman codes over one block
-/// of 8x8 samples which changes nothing there, some 4 ns on a busy machine. A file of 1 MB takes at most 1.6 s.
+/// The maximum work for the scans of a JPEG file of `file_bytes`. The unit is a scan with Huffman codes over one block
+/// of 8x8 samples that changes nothing, about 4 ns on a busy machine. A file of 1 MB takes at most 1.6 s.
 constexpr int64_t most_jpeg_work(int64_t file_bytes) {
   constexpr int64_t kAlways = 280'000'000;
   constexpr int64_t kPerByte = 110;
   return kAlways + kPerByte * file_bytes;
 }
 
-/// The work of a scan that refines coefficients over a block, and of arithmetic coding for each coefficient.
+/// The work per block of a scan that refines coefficients, and the work per coefficient of arithmetic coding.
 inline constexpr int64_t kRefinementWork = 11;
 inline constexpr int64_t kCoefficientWork = 5;
 
-/// Returns the result of `read`. Every exception becomes a DataError that names the file, so that a program that skips
-/// unreadable files skips this one as well.
+/// Returns the result of `read`. Every exception becomes a DataError with the name of the file, so that programs which
+/// skip unreadable files also skip this one.
 template <typename Read>
 auto with_data_errors(const std::filesystem::path& path, const Read& read) -> decltype(read()) {
   try {
@@ -61,8 +63,9 @@ auto with_data_errors(const std::filesystem::path& path, const Read& read) -> de
   }
 }
 
-/// Appends `bytes` to pixels for which reserve() was called, and returns their position. The system allocates memory
-/// when it is written to, so a truncated file uses memory only for the rows that it has.
+/// Appends `bytes` to a vector for which reserve() was called, and returns a pointer to the new bytes. The system
+/// allocates physical memory only when it is written, so a truncated file uses memory only for the rows that it
+/// contains.
 inline uint8_t* add_row(std::vector<uint8_t>& pixels, size_t bytes) {
   pixels.resize(pixels.size() + bytes);
   return pixels.data() + pixels.size() - bytes;

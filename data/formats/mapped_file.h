@@ -1,4 +1,4 @@
-// A file's bytes as memory. Pages are read when they are accessed. No LibTorch.
+// The bytes of a file, mapped into memory. Pages are read when they are accessed. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 namespace ddp {
 
 /// Maps a regular file privately: writes to the memory never reach the file. Copies share the mapping, which exists as
-/// long as one of them, or what owner() returned. The file must not be truncated during that time, because such reads
-/// cause SIGBUS.
+/// long as a copy or a pointer returned by owner() exists. The file must not be truncated during that time, because
+/// accesses would then cause SIGBUS.
 class MappedFile {
  public:
-  /// Throws DataError when it is not a regular file or cannot be opened or mapped.
+  /// Throws DataError if it is not a regular file, or if it cannot be opened or mapped.
   explicit MappedFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
   std::string_view bytes() const { return {static_cast<const char*>(memory_.get()), size_}; }
   uint8_t* data() const { return static_cast<uint8_t*>(memory_.get()); }
   uint64_t size() const { return size_; }
-  /// Keeps the memory mapped.
+  /// Keeps the memory mapped as long as the returned pointer exists.
   std::shared_ptr<void> owner() const { return memory_; }
 
  private:

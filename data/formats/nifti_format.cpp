@@ -17,7 +17,7 @@ constexpr size_t kHeaderBytes1 = 348;
 constexpr size_t kHeaderBytes2 = 540;
 constexpr uint64_t kMostVoxels = uint64_t{1} << 33;
 
-/// The header's fields by their place in the struct nifti_1_header or nifti_2_header.
+/// Reads the fields of the header by their offset in the struct nifti_1_header or nifti_2_header.
 class Header {
  public:
   explicit Header(ByteSource& source) : path_(source.path()) {
@@ -26,7 +26,7 @@ class Header {
     if (!has_size(kHeaderBytes1) && !has_size(kHeaderBytes2)) swaps_ = true;
     is_second_ = has_size(kHeaderBytes2);
     if (is_second_) source.read(std::span(bytes_).subspan(kHeaderBytes1));
-    // Behind the second version's magic are bytes that tell a file that was changed by a transfer as text.
+    // In version 2, the magic is followed by bytes that reveal whether the file was transferred in text mode.
     const bool has_magic = is_second_ ? std::memcmp(bytes_.data() + 4, "n+2\0\r\n\032\n", 8) == 0
                                       : std::memcmp(bytes_.data() + 344, "n+1", 4) == 0;
     if ((!is_second_ && !has_size(kHeaderBytes1)) || !has_magic) {
@@ -79,12 +79,12 @@ void check_dimensions(const std::filesystem::path& path, const Header& header, b
   }
 }
 
-/// Turns the stored numbers into floats.
+/// Converts the stored numbers to floats.
 template <typename Number>
 void convert(std::span<const uint8_t> stored, const Header& header, std::span<float> values) {
   const double slope = header.slope();
   const double intercept = header.intercept();
-  // A slope of 0 means "not scaled"; nibabel takes one that is not finite so as well.
+  // A slope of 0 means "not scaled". As in nibabel, so does a slope that is not finite.
   const bool is_scaled = slope != 0 && std::isfinite(slope) && (slope != 1 || intercept != 0);
   const auto convert_all = [&](const auto& number) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -114,14 +114,14 @@ template <typename Number>
 void read_values(ByteSource& source, const Header& header, std::vector<float>& values, uint64_t count) {
   constexpr uint64_t kAtOnce = 1 << 16;
   source.require(count * sizeof(Number));
-  // A float for each takes as long as unpacking it.
+  // Limits the number of voxels, because writing a float for each voxel takes as long as decompressing it.
   constexpr uint64_t kAlways = uint64_t{1} << 28;
   constexpr uint64_t kPerByte = 128;
   if (source.is_compressed() && count > kAlways + kPerByte * source.file_bytes()) {
     throw DataError(source.path(), "its " + std::to_string(source.file_bytes()) + " bytes would be decompressed to " +
                                        std::to_string(count) + " voxels: expected at most 2^28 plus 128 per byte");
   }
-  values.reserve(static_cast<size_t>(count));  // used as the voxels come
+  values.reserve(static_cast<size_t>(count));  // physical memory is used only as the voxels arrive
   std::vector<uint8_t> stored(static_cast<size_t>(std::min(count, kAtOnce)) * sizeof(Number));
   while (values.size() < count) {
     const auto piece = static_cast<size_t>(std::min(count - values.size(), kAtOnce));
@@ -160,7 +160,7 @@ void read_values(ByteSource& source, const Header& header, std::vector<float>& v
   }
 }
 
-/// The product of the sizes, or a refusal.
+/// Returns the product of the sizes, or throws if it is too large.
 uint64_t count_of(const std::filesystem::path& path, std::initializer_list<int64_t> sizes) {
   uint64_t count = 1;
   for (const int64_t size : sizes) {
@@ -185,7 +185,7 @@ NiftiVolume read_volume(const std::filesystem::path& path, bool series) {
       .volumes = size(4)};
   const uint64_t count = count_of(path, {volume.depth, volume.height, volume.width, volume.volumes});
   const double offset = header.data_offset();
-  constexpr double kLargestOffset = 1 << 24;  // whole floats up to there are exact
+  constexpr double kLargestOffset = 1 << 24;  // integers up to this value are exact in a float
   if (!(offset >= static_cast<double>(header.size()) && offset <= kLargestOffset)) {
     throw DataError(path, "the volume's offset in the file, " + std::to_string(offset) +
                               ", is not after the header or is above 2^24: the header is damaged");

@@ -13,10 +13,10 @@ namespace ddp {
 namespace {
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
-constexpr uint64_t kMostHeaderBytes = 10'000;  // NumPy's limit too
-constexpr size_t kMostDimensions = 64;         // NumPy's limit too
+constexpr uint64_t kMostHeaderBytes = 10'000;  // also the limit of NumPy
+constexpr size_t kMostDimensions = 64;         // also the limit of NumPy
 
-// The file's own words in a message: one line, whatever they are.
+// Quotes text from the file in a message: always on one line, whatever the text contains.
 std::string shown(std::string_view text) {
   constexpr size_t kMost = 60;
   std::string line(text.substr(0, kMost));
@@ -26,7 +26,7 @@ std::string shown(std::string_view text) {
   return line;
 }
 
-/// Reads the literal of a Python dict: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
+/// Parses the literal of a Python dict: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
 class Literal {
  public:
   Literal(std::string_view text, const std::filesystem::path& path) : text_(text), path_(path) {}
@@ -123,7 +123,7 @@ class Literal {
       value = 10 * value + (digit - '0');
     }
     text_.remove_prefix(digits);
-    if (text_.starts_with('L')) text_.remove_prefix(1);  // of Python 2
+    if (text_.starts_with('L')) text_.remove_prefix(1);  // the suffix of long integers in Python 2
     return value;
   }
 
@@ -134,7 +134,7 @@ class Literal {
       sizes.push_back(number());
       if (sizes.size() > kMostDimensions) fail();
       if (accepts(',')) continue;
-      if (sizes.size() == 1) fail();  // (3) is a number
+      if (sizes.size() == 1) fail();  // (3) is a number, not a tuple
       expect(')');
       break;
     }
@@ -170,7 +170,7 @@ void set_count(NpyHeader& header, const std::filesystem::path& path) {
   uint64_t bytes = static_cast<uint64_t>(header.item_bytes);
   constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   for (const int64_t size : header.shape) {
-    const auto factor = static_cast<uint64_t>(std::max<int64_t>(size, 1));  // without the zeros, as strides are
+    const auto factor = static_cast<uint64_t>(std::max<int64_t>(size, 1));  // zeros are skipped, as for strides
     if (bytes > kMost / factor) throw DataError(path, "its header names more than 2^63 bytes: it is damaged");
     bytes *= factor;
   }
@@ -221,7 +221,7 @@ NpyHeader read_npy_header(const ReadBytes& read, const std::filesystem::path& pa
 }
 
 std::string npy_header(const NpyHeader& header) {
-  constexpr size_t kGrowingDigits = 21;  // room in which NumPy may change the size of the dimension that grows
+  constexpr size_t kGrowingDigits = 21;  // the space that NumPy reserves for the size of the dimension that may grow
   constexpr size_t kAlignment = 64;
   std::string text = "{'descr': '" + descr_of(header) +
                      "', 'fortran_order': " + (header.is_fortran ? "True" : "False") +
@@ -240,7 +240,7 @@ std::string npy_header(const NpyHeader& header) {
     for (int i = 0; i < digits; ++i) whole += static_cast<char>(length >> (8 * i));
     return whole + text + std::string(padding, ' ') + "\n";
   }
-  return {};  // not reached: 64 dimensions take less than 64 KiB
+  return {};  // unreachable: 64 dimensions need less than 64 KiB
 }
 
 }  // namespace ddp

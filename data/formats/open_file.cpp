@@ -24,7 +24,7 @@ std::string system_reason() {
 }  // namespace
 
 OpenFile::OpenFile(const std::filesystem::path& path) {
-  // Not blocking: opening a pipe would wait for its other end.
+  // Nonblocking, because opening a pipe would otherwise wait for its other end.
   file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file_ < 0) throw DataError(path, "cannot be opened: " + system_reason());
   struct stat status {};

@@ -1,4 +1,4 @@
-// Files that readers open, and files with which writers replace older ones. POSIX, no LibTorch.
+// Files that readers open, and files with which writers replace older files. Uses POSIX, but not LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace ddp {
 
-/// A regular file for reading. The destructor closes it.
+/// A regular file that is open for reading. The destructor closes it.
 class OpenFile {
  public:
-  /// Throws DataError when it cannot be opened or is not a regular file (a pipe or device could block or never end).
+  /// Throws DataError if it cannot be opened or is not a regular file (a pipe or device could block or never end).
   explicit OpenFile(const std::filesystem::path& path);
   ~OpenFile();
   OpenFile(const OpenFile&) = delete;
@@ -27,26 +27,26 @@ class OpenFile {
   uint64_t size_ = 0;
 };
 
-/// A file that is written from its beginning. It gets its name when it is complete. If the program ends before, or the
-/// disk is full, the older file of that name remains.
+/// A new file that gets its name only when commit() is called. If the program ends before that or the disk is full, an
+/// older file with that name remains unchanged.
 class ReplacedFile {
  public:
-  /// Throws DataError when it cannot be made.
+  /// Throws DataError if the file cannot be created.
   explicit ReplacedFile(std::filesystem::path path);
   /// Removes the written bytes unless commit() was called.
   ~ReplacedFile();
   ReplacedFile(const ReplacedFile&) = delete;
   ReplacedFile& operator=(const ReplacedFile&) = delete;
 
-  /// Appends. Throws DataError.
+  /// Appends bytes. Throws DataError.
   void write(std::string_view bytes);
   /// Overwrites bytes that were written before. Throws DataError.
   void overwrite(uint64_t position, std::string_view bytes);
   /// Truncates the file to `position` bytes; the next write appends there. Throws DataError.
   void truncate(uint64_t position);
-  /// Bytes written so far.
+  /// The number of bytes written so far.
   uint64_t position() const { return position_; }
-  /// Gives the file its name. Throws DataError.
+  /// Renames the file to its final name. Throws DataError.
   void commit();
 
  private:

@@ -1,4 +1,4 @@
-// The formats of picture files: a function and a line for each. See decode_image().
+// The formats of picture files. Each has a function and an entry in a table. See decode_image().
 #pragma once
 
 #include <array>
@@ -14,21 +14,22 @@
 
 namespace ddp {
 
-/// The decoded part of a picture: a box of the picture after its reduction to 1/reduction of its size, rounded up.
+/// The part of a picture that is decoded: a box within the picture after its reduction to 1/reduction of its size
+/// (rounded up).
 struct DecodedBox {
   Box box{};
   int reduction = 1;       ///< 1, 2, 4 or 8
-  bool reads_all = false;  ///< the data after the box too, so that damage in it is an error
+  bool reads_all = false;  ///< also reads the data after the box, so that damage in it is an error
 };
 
 /// A picture of which at least a box is in memory.
 struct DecodedPart {
   Image pixels{};
-  int64_t top = 0;   ///< the row of the picture with which the pixels begin
-  int64_t left = 0;  ///< the column
+  int64_t top = 0;   ///< the row of the picture at which the pixels begin
+  int64_t left = 0;  ///< the column at which the pixels begin
 };
 
-/// Does the same as decode_jpeg() for the box that `choose` returns for a picture of that height and width.
+/// Like decode_jpeg(), but only for the box that `choose` returns for the height and width of the picture.
 DecodedPart decode_jpeg_box(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                             const DecodeOptions& options,
                             const std::function<DecodedBox(int64_t height, int64_t width)>& choose);
@@ -50,20 +51,20 @@ inline bool is_pnm(std::string_view bytes) {
          kSpaces.find(bytes[2]) != std::string_view::npos;
 }
 
-/// Both byte orders, and BigTIFF.
+/// Recognizes both byte orders, and BigTIFF.
 inline bool is_tiff(std::string_view bytes) {
   using namespace std::string_view_literals;
   return bytes.starts_with("II*\0"sv) || bytes.starts_with("MM\0*"sv) || bytes.starts_with("II+\0"sv) ||
          bytes.starts_with("MM\0+"sv);
 }
 
-/// A single picture or a sequence: a box "ftyp" at the beginning, with AVIF's brand.
+/// Recognizes a single picture or a sequence: the file begins with an "ftyp" box that contains the brand of AVIF.
 inline bool is_avif(std::string_view bytes) {
   return bytes.size() >= 12 && bytes.substr(4, 4) == "ftyp" &&
          (bytes.substr(8, 4) == "avif" || bytes.substr(8, 4) == "avis");
 }
 
-/// In boxes (.jp2) or the codestream alone (.j2k).
+/// Recognizes boxes (.jp2) and a bare codestream (.j2k).
 inline bool is_jpeg2000(std::string_view bytes) {
   using namespace std::string_view_literals;
   return bytes.starts_with("\0\0\0\x0CjP  \r\n\x87\n"sv) || bytes.starts_with("\xFF\x4F\xFF\x51"sv);
@@ -73,13 +74,13 @@ struct PictureFormat {
   ImageFormat format;
   std::string_view name;
   bool (*is_it)(std::string_view first_bytes);
-  /// Null where this build lacks `library`.
+  /// null if this build lacks `library`
   Image (*decode)(const std::vector<uint8_t>& bytes, const std::filesystem::path& path, const DecodeOptions& options);
-  /// By which image folders know it: torchvision's IMG_EXTENSIONS.
+  /// The extensions that image folders accept: those in IMG_EXTENSIONS of torchvision.
   std::array<std::string_view, 2> extensions{};
-  std::string_view library{};  ///< "libtiff 4.5"
-  std::string_view package{};  ///< "libtiff", which comes in a package for development
-  std::string_view fedora{};   ///< that package of Fedora, where it is named otherwise
+  std::string_view library{};  ///< such as "libtiff 4.5"
+  std::string_view package{};  ///< such as "libtiff"; needed as a development package
+  std::string_view fedora{};   ///< the name of that package in Fedora, if it differs
 };
 
 #ifdef DDPRUN_HAS_TIFF
@@ -127,16 +128,16 @@ inline constexpr PictureFormat kPictureFormats[] = {
      {".webp"},
      "libwebp",
      "libwebp"},
-    // Not torchvision's picture extensions: image folders leave them out.
+    // These have no extensions here, because torchvision does not accept them: image folders leave them out.
     {ImageFormat::kAvif, "AVIF", is_avif, kDecodeAvif, {}, "libavif", "libavif"},
     {ImageFormat::kJpeg2000, "JPEG 2000", is_jpeg2000, kDecodeJpeg2000, {}, "OpenJPEG", "libopenjp2-7", "openjpeg2"},
 };
 
-/// Throws DataError unless a picture of this size may be decoded.
+/// Throws DataError if a picture of this size may not be decoded.
 void check_image_size(const std::filesystem::path& path, int64_t height, int64_t width, const DecodeOptions& options);
 
-/// RGB of `pixels` inks of cyan, magenta, yellow and black (255 is most), as Pillow converts them: 255 - black, less
-/// the part of it that the colour's ink takes, rounded.
+/// Converts `pixels` pixels of cyan, magenta, yellow and black (255 is full ink) to RGB as Pillow does: 255 - black,
+/// minus the fraction of it given by the ink of the colour, rounded.
 void cmyk_to_rgb(const uint8_t* inks, int64_t pixels, uint8_t* rgb);
 
 }  // namespace ddp

@@ -34,7 +34,8 @@ struct Reader {
   Reader& operator=(const Reader&) = delete;
 };
 
-/// libpng reports by a callback that must not return; everything that it calls over is plain C.
+/// libpng reports errors with a callback that must not return. It uses longjmp, which is safe because only C code lies
+/// in between.
 [[noreturn]] void stop(png_structp png, png_const_charp message) {
   auto& source = *static_cast<Source*>(png_get_error_ptr(png));
   std::snprintf(source.message.data(), source.message.size(), "%s", message);
@@ -51,15 +52,16 @@ void copy(png_structp png, png_bytep bytes, size_t count) {
   source.left -= count;
 }
 
-/// Keeps the values unchanged: gAMA, sRGB, cHRM and iCCP change no pixel (as in Pillow and torchvision), and tRNS, bKGD
-/// and opacity change no colour. Chunks that are not read cannot cause errors either.
+/// Makes libpng ignore all other chunks, so that values stay unchanged: gAMA, sRGB, cHRM and iCCP change no pixel (as
+/// in Pillow and torchvision), and tRNS, bKGD and opacity change no colour. Chunks that are not read cannot cause
+/// errors either.
 void keep_out_others(png_structp png) {
   constexpr int kKnownAndUnknown = -1;
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, kKnownAndUnknown);
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, reinterpret_cast<png_const_bytep>("tRNS"), 1);
 }
 
-/// The bytes of all rows before they are compressed, each with the byte that names its filter.
+/// The bytes of all rows after decompression, including one byte per row for its filter.
 int64_t unpacked_bytes(png_structp png, png_infop info) {
   const int64_t height = png_get_image_height(png, info);
   const int64_t width = png_get_image_width(png, info);
@@ -73,12 +75,12 @@ int64_t unpacked_bytes(png_structp png, png_infop info) {
   return bytes;
 }
 
-/// What the rows of a file become, and where: RGB of 8 bits side by side, or each channel of the file (an index of a
-/// palette is one) by itself, of 8 or 16 bits.
+/// The output of the rows: interleaved RGB of 8 bits, or each channel of the file in a separate plane of 8 or 16 bits
+/// (the indices of a palette are one channel).
 struct Picture {
   const RasterMemory* memory = nullptr;  ///< null for RGB
   Raster shape{.channels = 3};
-  int index_bits = 0;  ///< of rows that hold indices of `colors`; 0 for others
+  int index_bits = 0;  ///< the bits of an index if rows contain indices into `colors`; otherwise 0
   ColorTable colors{};
   std::vector<uint8_t> rgb{};
   uint8_t* samples = nullptr;
@@ -86,10 +88,10 @@ struct Picture {
 
 enum class Decoded { kDone, kTooLarge, kUnchecked, kFailed };
 
-/// What to do with the rows. kTry: they are kept, but a large interlaced picture is kUnchecked at once.
+/// How rows are handled. kTry keeps them, but returns kUnchecked immediately for a large interlaced picture.
 enum class Rows { kTry, kDrop, kKeep };
 
-/// Stores `count` pixels of row `y`: the first at column `x`, each following one `step` columns further.
+/// Stores `count` pixels of row `y`: the first at column `x`, the following ones `step` columns apart.
 void put_pixels(Picture& picture, const uint8_t* row, int64_t y, int64_t x, int64_t step, int64_t count) {
   const auto& [height, width, channels, kind, bytes] = picture.shape;
   if (picture.memory != nullptr) {
@@ -109,7 +111,7 @@ void put_pixels(Picture& picture, const uint8_t* row, int64_t y, int64_t x, int6
   }
 }
 
-/// Rows of all columns, from the top down. Memory for RGB is allocated as they are read.
+/// Reads complete rows from top to bottom. Memory for RGB is allocated as the rows are read.
 void read_in_order(Reader& reader, Rows rows, std::vector<uint8_t>& row, Picture& picture) {
   const auto& [height, width, channels, kind, bytes] = picture.shape;
   const bool is_rgb = picture.memory == nullptr;
@@ -125,7 +127,7 @@ void read_in_order(Reader& reader, Rows rows, std::vector<uint8_t>& row, Picture
   }
 }
 
-/// The passes of an interlaced picture, each of some columns of some rows.
+/// Reads the passes of an interlaced picture. Each pass contains some columns of some rows.
 void read_passes(Reader& reader, Rows rows, std::vector<uint8_t>& row, Picture& picture) {
   const int64_t height = picture.shape.height, width = picture.shape.width;
   if (rows != Rows::kDrop && picture.memory == nullptr) picture.rgb.resize(static_cast<size_t>(3 * height * width));
@@ -141,8 +143,8 @@ void read_passes(Reader& reader, Rows rows, std::vector<uint8_t>& row, Picture& 
   }
 }
 
-/// Indices of a palette, and grey of up to 8 bits, which is expanded faster here. A colour that the palette lacks is
-/// black, as with libpng.
+/// Handles palette indices, and grey of up to 8 bits, which is expanded faster here than in libpng. As in libpng, a
+/// colour that is missing in the palette is black.
 void request_colors(Reader& reader, Picture& picture) {
   const int bits = png_get_bit_depth(reader.png, reader.info);
   const bool is_palette = png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE;
@@ -165,7 +167,7 @@ void request(Reader& reader, Picture& picture) {
   const int color_type = png_get_color_type(reader.png, reader.info);
   if (picture.memory != nullptr) {
     if (color_type == PNG_COLOR_TYPE_PALETTE) {
-      png_set_packing(reader.png);  // a byte for each index
+      png_set_packing(reader.png);  // one byte per index
     } else {
       png_set_expand_gray_1_2_4_to_8(reader.png);
     }
@@ -178,7 +180,8 @@ void request(Reader& reader, Picture& picture) {
   png_set_strip_alpha(reader.png);
 }
 
-/// The C part. No object with a destructor may live here: a longjmp would not destroy it. `row` becomes room for a row.
+/// The part that longjmp may leave. It must contain no object with a destructor, because longjmp would not call it.
+/// `row` is resized to the size of a row.
 Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path, const DecodeOptions& options,
                Rows rows, std::vector<uint8_t>& row, Picture& picture) {
   const auto file_bytes = static_cast<int64_t>(source.left);
@@ -194,7 +197,7 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   const int64_t unpacked = unpacked_bytes(reader.png, reader.info);
   if (unpacked / kMostInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
   constexpr int64_t kMostPixelBytes = 8;
-  constexpr int64_t kTimesInterlaced = 3;  // twice, and its short rows take longer
+  constexpr int64_t kTimesInterlaced = 3;  // it is read twice, and its short rows take longer
   const bool is_large = is_checked_first(shape.height * shape.width * (is_rgb ? 3 : kMostPixelBytes), file_bytes);
   const bool is_interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
   check_unpacked_size(path, unpacked, file_bytes, is_large && is_interlaced ? kTimesInterlaced : 1);

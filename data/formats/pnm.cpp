@@ -17,7 +17,7 @@ bool is_space(uint8_t c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/// Netpbm's plain and raw bitmaps (P1, P4), greymaps (P2, P5) and pixmaps (P3, P6).
+/// Decodes plain and raw bitmaps (P1, P4), greymaps (P2, P5) and pixmaps (P3, P6) of Netpbm.
 class Pnm {
  public:
   Pnm(const std::vector<uint8_t>& bytes, const std::filesystem::path& path) : bytes_(bytes), path_(path) {}
@@ -32,7 +32,7 @@ class Pnm {
     image.height = number();
     check_image_size(path_, image.height, image.width, options);
     if (!is_bitmap_) set_most(number());
-    if (at_ < bytes_.size() && is_space(bytes_[at_])) ++at_;  // one, after the header's last number
+    if (at_ < bytes_.size() && is_space(bytes_[at_])) ++at_;  // one white-space byte after the header
     require_bytes(image);
     image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
     if (!is_bitmap_) {
@@ -74,7 +74,7 @@ class Pnm {
     return value;
   }
 
-  /// As Pillow: the greatest value becomes 255, what lies between is rounded.
+  /// As in Pillow, the maximum value becomes 255, and the values below it are scaled and rounded.
   void set_most(int64_t most) {
     if (most < 1 || most > kMostValue) {
       refuse("expected a maximum value from 1 to 65535 in the header, got " + std::to_string(most));
@@ -90,7 +90,7 @@ class Pnm {
   void require_bytes(const Image& image) const {
     const int64_t values = image.height * image.width * channels_;
     int64_t needed = values * (is_wide() ? 2 : 1);
-    if (is_plain_) needed = is_bitmap_ ? values : 2 * values - 1;  // digits, and a space between two numbers
+    if (is_plain_) needed = is_bitmap_ ? values : 2 * values - 1;  // digits and the spaces between them
     if (is_bitmap_ && !is_plain_) needed = image.height * ((image.width + 7) / 8);
     const auto left = static_cast<int64_t>(bytes_.size() - at_);
     if (left < needed) {
@@ -145,7 +145,7 @@ class Pnm {
   bool is_plain_ = false;
   bool is_bitmap_ = false;
   int channels_ = 1;
-  std::vector<uint8_t> levels_;  // 8 bits for each value
+  std::vector<uint8_t> levels_;  // the 8-bit level of each value
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Pictures whose samples are kept as they are in the file: 16 bits, signed, floats, any number of channels. No
-// LibTorch.
+// Pictures whose samples are kept as they are stored in the file: 16 bits, signed, floats, any number of channels. Does
+// not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ddp {
 /// The type of a sample.
 enum class SampleKind { kUnsigned, kSigned, kFloat };
 
-/// The samples of a picture: in this machine's byte order, (channels, height, width).
+/// The samples of a picture, in the byte order of this machine and the order (channels, height, width).
 struct Raster {
   int64_t height = 0;
   int64_t width = 0;
@@ -25,8 +25,8 @@ struct Raster {
   int64_t bytes() const { return height * width * channels * sample_bytes; }
 };
 
-/// Allocates memory for all samples; called once, when their number is known. If the file turns out to be truncated,
-/// the rest of that memory was not touched.
+/// Allocates memory for all samples. Called once, when their number is known. If the file turns out to be truncated,
+/// the remaining memory has not been touched.
 using RasterMemory = std::function<uint8_t*(const Raster& raster)>;
 
 /// See load_raster(). Throws DataError.
@@ -38,8 +38,8 @@ Raster decode_png_raster(const std::vector<uint8_t>& bytes, const std::filesyste
 Raster decode_tiff_raster(const std::vector<uint8_t>& bytes, const std::filesystem::path& path,
                           const DecodeOptions& options, const RasterMemory& memory);
 
-/// Copies `count` samples of `bytes` bytes (1, 2, 4 or 8). From the first of one to that of the next it is `from_step`
-/// samples, and `to_step` in the copy.
+/// Copies `count` samples of `bytes` bytes each (1, 2, 4 or 8). The samples are `from_step` samples apart in the source
+/// and `to_step` samples apart in the copy.
 void copy_samples(const uint8_t* from, int64_t from_step, uint8_t* to, int64_t to_step, int64_t count, int64_t bytes);
 
 }  // namespace ddp

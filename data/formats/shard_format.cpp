@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kIndexTitle = "ddprun-shard-index 1";
 constexpr uint64_t kMostIndex = uint64_t{1} << 30;
 
-/// Whether webdataset leaves it out: "__name__", or what lies in such a folder.
+/// Whether webdataset ignores this file: its name is "__name__", or it lies in a folder with such a name.
 bool is_metadata(std::string_view name) {
   const auto first = name.substr(0, name.find('/'));
   return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
@@ -53,7 +53,8 @@ std::optional<std::pair<std::string, std::string>> key_and_suffix(const std::str
   const auto dot = name.find('.', base);
   if (dot == std::string::npos || dot == 0) return std::nullopt;
   if (dot == base) {
-    // The expression of base_plus_ext() takes the folder for the key then, where that has no dot.
+    // If the base name begins with a dot, the expression in base_plus_ext() uses the folder as the key, but only if the
+    // folder contains no dot.
     const auto before = slash == 0 ? std::string::npos : name.rfind('/', slash - 1);
     const size_t folder = before == std::string::npos ? 0 : before + 1;
     if (name.substr(folder, slash - folder).find('.') != std::string::npos) return std::nullopt;
@@ -76,12 +77,12 @@ std::optional<ShardReader::Sample> ShardReader::next(bool with_content) {
       continue;
     }
     const auto& [key, suffix] = *name;
-    if (sample && sample->key != key) return sample;  // its first file stays ahead
+    if (sample && sample->key != key) return sample;  // the first file of the next sample stays in ahead_
     if (!sample) sample = Sample{.key = key, .header = ahead_->header};
     if (!suffixes.insert(suffix).second) {
       throw DataError(url_, "sample '" + one_line(key) + "' has two files with the suffix '" + one_line(suffix) + "'");
     }
-    tar_.require_size();  // so that a sample is one with and without its content
+    tar_.require_size();  // so that samples are the same with and without their content
     sample->files.push_back({suffix, with_content ? tar_.read() : std::vector<uint8_t>()});
     ahead_.reset();
   }

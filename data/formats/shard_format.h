@@ -1,5 +1,5 @@
-// Samples in a tar archive: files that follow each other under one key, as PyPI's webdataset groups them; and the index
-// of an archive. No LibTorch.
+// The samples in a tar archive: consecutive files with the same key, grouped as by webdataset from PyPI. Also the index
+// of an archive. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@
 
 namespace ddp {
 
-/// Returns the addresses of a pattern. See expand_shards().
+/// Returns the addresses that a pattern stands for. See expand_shards().
 std::vector<std::string> expand_braces(std::string_view pattern);
 
-/// Key and suffix of a file's name, as webdataset's base_plus_ext(); std::nullopt without a suffix, and for metadata.
+/// Returns the key and suffix of a file name, like base_plus_ext() of webdataset; std::nullopt for names without a
+/// suffix, and for metadata.
 std::optional<std::pair<std::string, std::string>> key_and_suffix(const std::string& name);
 
 /// Reads the samples of an archive in order.
@@ -29,17 +30,18 @@ class ShardReader {
   };
   struct Sample {
     std::string key{};
-    uint64_t header = 0;  ///< where the first header of its first file begins
+    uint64_t header = 0;  ///< the position of the first header of its first file
     std::vector<File> files{};
   };
 
-  /// Throws what TarReader throws.
+  /// Throws the same exceptions as TarReader.
   ShardReader(const std::string& url, uint64_t most_file_bytes) : tar_(url, most_file_bytes), url_(url) {}
 
-  /// Returns the next sample, with the content of its files if `with_content` is set; nothing at the end. Throws
-  /// DataError for damage and for two files with the same suffix, and after the last sample if the archive has no end.
+  /// Returns the next sample, including the content of its files if `with_content` is set; nullopt at the end. Throws
+  /// DataError if the archive is damaged, if two files have the same suffix, and after the last sample if the archive
+  /// has no end marker.
   std::optional<Sample> next(bool with_content);
-  /// Moves to a sample's first header. Returns false if the archive has no positions.
+  /// Moves to the first header of a sample. Returns false if the archive cannot be positioned.
   bool seek(uint64_t header);
 
  private:
@@ -55,14 +57,14 @@ struct ShardIndex {
   std::vector<uint64_t> headers{};
 };
 
-/// The path of the index of an archive.
+/// Returns the path of the index of an archive.
 std::filesystem::path index_path(const std::filesystem::path& archive);
-/// Reads the index of a local archive; std::nullopt without one. Throws DataError for a damaged index, and for an index
-/// of another archive.
+/// Reads the index of a local archive; std::nullopt if there is none. Throws DataError if the index is damaged or
+/// belongs to another archive.
 std::optional<ShardIndex> read_shard_index(const std::filesystem::path& archive);
-/// Parses what read_shard_index() reads.
+/// Parses the text that read_shard_index() reads.
 ShardIndex parse_shard_index(std::string_view text, const std::filesystem::path& path);
-/// Writes it. Throws DataError.
+/// Writes the index of an archive. Throws DataError.
 void write_shard_index(const std::filesystem::path& archive, const ShardIndex& index);
 
 }  // namespace ddp

@@ -14,7 +14,7 @@ namespace ddp {
 namespace {
 
 constexpr uint64_t kBlock = 512;
-constexpr uint64_t kMostExtension = uint64_t{1} << 20;  // of long names and pax records
+constexpr uint64_t kMostExtension = uint64_t{1} << 20;  // for long names and pax records
 constexpr size_t kNameBytes = 100;
 constexpr size_t kSizePlace = 124;
 constexpr size_t kChecksumPlace = 148;
@@ -30,7 +30,7 @@ std::string_view field(const Block& block, size_t place, size_t size) {
   return whole.substr(0, whole.find('\0'));
 }
 
-/// An octal number, or with the first bit set one of 256 digits; nothing for anything else.
+/// Parses an octal number, or a base-256 number if the first bit is set; nullopt for anything else.
 std::optional<uint64_t> number(const Block& block, size_t place, size_t size) {
   constexpr uint8_t kBase256 = 0x80;
   if (block[place] == kBase256) {
@@ -51,7 +51,7 @@ std::optional<uint64_t> number(const Block& block, size_t place, size_t size) {
   return value;
 }
 
-/// Over all bytes, those of the checksum taken for blanks; old writers add signed ones.
+/// Checks the sum of all bytes, with the bytes of the checksum counted as spaces. Old programs add signed bytes.
 bool has_checksum(const Block& block) {
   const auto stored = number(block, kChecksumPlace, 8);
   if (!stored) return false;
@@ -68,7 +68,7 @@ uint64_t padding_of(uint64_t size) {
   return (kBlock - size % kBlock) % kBlock;
 }
 
-/// The program that unpacks what begins like that; empty for anything else.
+/// Returns the program that can decompress data with this beginning; empty if it is unknown.
 std::string_view unpacker_of(std::span<const uint8_t> begin) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPacked = {{
       {{"\xfd"
@@ -86,7 +86,8 @@ std::string_view unpacker_of(std::span<const uint8_t> begin) {
   return {};
 }
 
-/// The value of `key` in pax records, "LENGTH KEY=VALUE\n" each; the last one counts. Damage makes `is_valid` false.
+/// Returns the value of `key` in pax records, which have the form "LENGTH KEY=VALUE\n"; the last one takes precedence.
+/// If they are damaged, sets `is_valid` to false.
 std::optional<std::string> pax_value(std::string_view records, std::string_view key, bool& is_valid) {
   std::optional<std::string> value;
   while (!records.empty() && records.front() != '\0') {
@@ -113,12 +114,12 @@ struct TarReader::Header {
   uint64_t size = 0;
   char type = '0';
 
-  // What has no known type is read as a file's content, as tarfile does.
+  // A header of an unknown type is treated as a file, as in tarfile.
   bool has_content() const { return std::string_view("123456").find(type) == std::string_view::npos; }
   bool is_file() const { return type == '0' || type == '7'; }
 };
 
-/// What headers before a file's own one say of it.
+/// The information about a file from the headers that precede its own header.
 struct TarReader::Extensions {
   std::string long_name{};
   std::string pax_name{};
@@ -194,7 +195,7 @@ void TarReader::take_pax(const Header& header, Extensions& extensions) {
   if (records.find("GNU.sparse.") != std::string::npos) refuse_sparse();
 }
 
-/// Whether the header is of the file that follows.
+/// Returns true if the header describes the file that follows.
 bool TarReader::take_extension(const Header& header, Extensions& extensions) {
   switch (header.type) {
     case 'L':
@@ -257,7 +258,8 @@ std::vector<uint8_t> TarReader::read() {
   bytes.reserve(static_cast<size_t>(std::min(left_, 16 * kAtOnce)));
   while (left_ > 0) {
     const auto piece = static_cast<size_t>(std::min(left_, kAtOnce));
-    // Room for all at once: it takes memory only where it is written to, and growing would take twice as much.
+    // Reserves memory for the whole file: physical memory is used only when it is written, and growing the vector would
+    // need twice as much.
     if (bytes.size() + piece > bytes.capacity()) bytes.reserve(bytes.size() + static_cast<size_t>(left_));
     bytes.resize(bytes.size() + piece);
     const size_t count = stream_.read(std::span(bytes).last(piece));
@@ -273,7 +275,7 @@ void TarReader::check_end() {
 }
 
 void TarReader::skip_rest() {
-  // Passing over says nothing about bytes that are not there: the last one of them is read.
+  // Skipping does not detect missing bytes, so the last byte is read.
   const uint64_t count = left_ + padding_;
   left_ = padding_ = 0;
   if (count == 0) return;

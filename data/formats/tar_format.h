@@ -1,5 +1,5 @@
 // Reads the files of a tar archive in order, in the formats ustar, GNU and pax. Reference: POSIX.1-2017 pax, and
-// Python's tarfile, which PyPI's webdataset uses. No LibTorch.
+// Python's tarfile, which webdataset from PyPI uses. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,28 @@ namespace ddp {
 struct TarMember {
   std::string name{};
   uint64_t size = 0;
-  uint64_t header = 0;  ///< where its first header begins
+  uint64_t header = 0;  ///< the position of its first header
 };
 
-/// Reads the regular files of an archive in order; folders, links and devices are skipped.
+/// Reads the regular files of an archive in order. Skips folders, links and devices.
 class TarReader {
  public:
-  /// `most_file_bytes`: a larger file is refused before memory is allocated for it. Throws what ByteStream throws.
+  /// A file larger than `most_file_bytes` is rejected before memory is allocated for it. Throws the same exceptions as
+  /// ByteStream.
   TarReader(const std::string& url, uint64_t most_file_bytes);
 
-  /// Returns the next file, and skips the rest of the one before; nothing at the end. Throws DataError, one line that
-  /// names the archive and the position, for damage.
+  /// Returns the next file, and skips the rest of the previous one; nullopt at the end. Throws DataError (one line that
+  /// names the archive and the position) if the archive is damaged.
   std::optional<TarMember> next();
-  /// Returns the content of the file that next() returned. Throws DataError if the archive ends before, and for a file
-  /// that is too large.
+  /// Returns the content of the file that next() returned. Throws DataError if the archive ends before the file does,
+  /// or if the file is too large.
   std::vector<uint8_t> read();
   /// Throws the error of read() if the file is too large.
   void require_size() const;
-  /// Call it at the end. Throws DataError if the blocks of zeros that end an archive are missing, and for a command
-  /// that failed or compressed data that is damaged after them.
+  /// Must be called at the end. Throws DataError if the blocks of zeros at the end of the archive are missing, if the
+  /// command failed, or if compressed data after these blocks is damaged.
   void check_end();
-  /// Moves to a file's first header. Returns false for a command and for a compressed archive.
+  /// Moves to the first header of a file. Returns false for a command and for a compressed archive.
   bool seek(uint64_t header);
 
  private:
@@ -60,9 +61,9 @@ class TarReader {
   bool lacks_end_ = false;
 };
 
-/// A header of a regular file, in ustar's form with GNU's long name where that is needed.
+/// Returns the header of a regular file in ustar format, with a long name of GNU tar if necessary.
 std::string tar_header(const std::string& name, uint64_t size);
-/// Zeros that bring a content of this size to a multiple of 512 bytes.
+/// Returns the zeros that pad a content of this size to a multiple of 512 bytes.
 std::string tar_padding(uint64_t size);
 
 }  // namespace ddp

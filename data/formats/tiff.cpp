@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-/// Samples of a pixel that make its colour; 0 for kinds that are not read.
+/// The number of samples of a pixel that define its colour; 0 for kinds that cannot be read.
 int color_samples(const TiffLayout& layout) {
   const int bits = layout.bits;
   const bool is_small = bits == 1 || bits == 2 || bits == 4 || bits == 8;
@@ -42,16 +42,16 @@ void check_kind(const TiffFile& file, const TiffLayout& layout) {
               std::to_string(layout.photometric) + ": convert it");
 }
 
-/// The colour before it was multiplied with the opacity, as Pillow takes it; black where nothing is opaque.
+/// Reverts the multiplication of a colour with the opacity, as Pillow does; black if the opacity is 0.
 uint8_t unmultiplied(uint8_t value, uint8_t opacity) {
   if (opacity == 0) return 0;
   return static_cast<uint8_t>(std::min(255, value * 255 / opacity));
 }
 
-/// What the samples of a pixel mean.
+/// The meaning of the samples of a pixel.
 enum class Colors { kTable, kRgb, kMultiplied, kInks, kRgba };
 
-/// Turns rows of samples into RGB at the place where EXIF's orientation wants them.
+/// Converts rows of samples to RGB, and places them according to the EXIF orientation.
 class TiffPicture {
  public:
   TiffPicture(const TiffLayout& layout, Colors colors, const std::vector<std::array<uint8_t, 3>>& table)
@@ -67,7 +67,7 @@ class TiffPicture {
     if (!is_in_order()) image_.pixels.resize(bytes);
   }
 
-  /// Whether the rows are stored in order without gaps; then memory is allocated as they are read.
+  /// Whether the rows are stored in order without gaps. If so, memory is allocated as they are read.
   static bool is_in_order(const TiffLayout& layout) {
     return !layout.is_separate && (layout.orientation < 2 || layout.orientation > 8);
   }
@@ -133,7 +133,7 @@ class TiffPicture {
     }
   }
 
-  /// A pixel's first three samples wait in its place for the fourth.
+  /// The first three samples of a pixel are stored in its place until the fourth one is read.
   void put_plane(const TiffRow& row, uint8_t* rgb, int64_t step) const {
     for (int64_t i = 0; i < row.columns; ++i, rgb += step) {
       const uint8_t sample = tiff_sample(row.samples, i, layout_.bits);
@@ -159,7 +159,7 @@ class TiffPicture {
   std::vector<uint8_t> inks_;
 };
 
-/// The colour of each value of a sample, from black to white or the other way round.
+/// The colours of all values of a sample, from black to white or from white to black.
 std::vector<std::array<uint8_t, 3>> greys(const TiffLayout& layout) {
   const int most = layout.bits >= 8 ? 255 : (1 << layout.bits) - 1;
   std::vector<std::array<uint8_t, 3>> table(static_cast<size_t>(most) + 1);
@@ -171,7 +171,7 @@ std::vector<std::array<uint8_t, 3>> greys(const TiffLayout& layout) {
   return table;
 }
 
-/// Rows in another order than the picture's, and tiles of many rows, touch all of its memory at once.
+/// If rows are stored in another order, or in tiles of many rows, all memory of the picture is touched immediately.
 bool is_to_be_checked_first(TiffFile& file, const TiffLayout& layout) {
   constexpr int64_t kLargeTiles = int64_t{16} << 20;
   if (!is_checked_first(layout.height * layout.width * 3, file.file_bytes())) return false;
@@ -214,7 +214,7 @@ Image decode_tiff(const std::vector<uint8_t>& bytes, const std::filesystem::path
   };
   if (is_to_be_checked_first(file, layout)) {
     const bool is_turned = layout.orientation >= 5 && layout.orientation <= 8;
-    file.set_passes(is_turned ? 3 : 2);  // columns take as long as another pass
+    file.set_passes(is_turned ? 3 : 2);  // writing columns takes as long as another pass
     read([](const TiffRow&) {});
   }
   std::vector<std::array<uint8_t, 3>> table;

@@ -13,13 +13,13 @@
 namespace ddp {
 namespace {
 
-/// Facsimile ends a strip early without calling it damaged.
+/// Fax codecs do not report an error if a strip ends early.
 bool is_fax(int compression) {
   return compression == COMPRESSION_CCITTRLE || compression == COMPRESSION_CCITTRLEW ||
          compression == COMPRESSION_CCITTFAX3 || compression == COMPRESSION_CCITTFAX4;
 }
 
-/// Not so codecs that unpack a whole strip at once.
+/// Whether the codec can decode single rows. Some codecs decompress a whole strip at a time.
 bool knows_rows(int compression) {
   switch (compression) {
     case COMPRESSION_OJPEG:
@@ -32,15 +32,15 @@ bool knows_rows(int compression) {
   }
 }
 
-/// Whether the decoder keeps what it has unpacked of a strip or tile: its window is as large as the file asks for.
+/// Whether the decoder keeps the decompressed data of a strip or tile: the file determines the size of its window.
 bool keeps_unpacked(int compression) {
   return compression == COMPRESSION_LZMA || compression == COMPRESSION_ZSTD;
 }
 
-/// How much longer LZMA takes than deflate where all pixels are equal.
+/// The time that LZMA needs relative to deflate if all pixels are equal.
 constexpr int64_t kLzmaTimes = 2;
 
-/// What one byte can be unpacked to at most; 0 for codecs without such a limit.
+/// The maximum number of bytes that one byte can be decompressed to; 0 for codecs without such a limit.
 int64_t most_ratio(int compression) {
   switch (compression) {
     case COMPRESSION_NONE:
@@ -48,7 +48,7 @@ int64_t most_ratio(int compression) {
     case COMPRESSION_PACKBITS:
       return 64;
     case COMPRESSION_LZW:
-      return 4096;  // a string of 4,094 bytes for a code of 12 bits
+      return 4096;  // a 12-bit code stands for up to 4,094 bytes
     case COMPRESSION_DEFLATE:
     case COMPRESSION_ADOBE_DEFLATE:
       return kMostInflation;
@@ -112,8 +112,8 @@ TiffFile::TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   const auto size = [](thandle_t memory) -> toff_t { return static_cast<Memory*>(memory)->bytes->size(); };
   const auto map = [](thandle_t, void**, toff_t*) { return 0; };
   const auto unmap = [](thandle_t, void*, toff_t) {};
-  // The directory and the values of its tags are parts of the file. Where each tag has the whole file as its value,
-  // libtiff would keep it as often.
+  // Limits the bytes that may be read. The directory and the values of its tags are parts of the file. If the value of
+  // each tag were the whole file, libtiff would keep that many copies of it.
   constexpr uint64_t kTimes = 4;
   memory_->may_read = kTimes * bytes.size();
   tiff_.reset(
@@ -194,7 +194,7 @@ int64_t TiffFile::chunk_bytes(const Chunk& chunk) {
   return static_cast<int64_t>(bytes);
 }
 
-/// Before memory is taken and time spent: what the header claims is held against the file's size.
+/// Checks the claims of the header against the size of the file, before memory is allocated and time is spent.
 void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int planes, int64_t working_bytes) {
   const std::string size = std::to_string(chunk.columns) + "x" + std::to_string(chunk.rows) + " pixels of " +
                            std::to_string(layout.samples) + " samples";
@@ -206,7 +206,7 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
   const int64_t unpacked = rows * across * planes * row_bytes(chunk);
   check_unpacked_size(path_, unpacked, file_bytes(),
                       passes_ * (layout.compression == COMPRESSION_LZMA ? kLzmaTimes : 1));
-  // Strips may share their bytes, but not so that a small file becomes a long one.
+  // Strips may share their bytes, but the limit keeps a small file from being read as a very long one.
   constexpr int64_t kMostShared = 16;
   const int64_t count = down * across * planes;
   int64_t stored = 0;
@@ -225,8 +225,8 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
   }
 }
 
-/// A JPEG of several scans is kept as coefficients of two bytes, and gone over up to 100 times, libtiff's limit.
-/// Bytes that only look like a marker make the limits stricter, not looser.
+/// Checks JPEGs with several scans. These are kept as coefficients of two bytes and scanned up to 100 times, the limit
+/// of libtiff. Bytes that only look like a marker make the limits stricter, not looser.
 void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
   const std::vector<uint8_t>& bytes = *memory_->bytes;
   const int together = layout.is_separate ? 1 : layout.samples;
@@ -245,7 +245,7 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
     check_working_memory(path_, 2 * chunk.rows * chunk.columns * together, file_bytes(), "JPEGs of several scans");
   }
   if (!has_several_scans && !is_arithmetic) return;
-  constexpr int64_t kMostScans = 100;  // libtiff's limit for a strip or tile
+  constexpr int64_t kMostScans = 100;  // the limit of libtiff for a strip or tile
   constexpr int64_t kCoefficients = 64;
   const int64_t work = layout.height * layout.width * layout.samples / kCoefficients *
                        (has_several_scans ? std::min(scans, kMostScans) : 1) *
@@ -257,19 +257,19 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
 
 void TiffFile::read_rows(const TiffLayout& layout, int used, const std::function<void(const TiffRow&)>& take) {
   Chunk chunk = this->chunk(layout);
-  // Of a tile that is higher than the picture the rows below are not unpacked.
+  // If a tile extends below the picture, the rows outside of the picture are not decompressed.
   if (chunk.is_tile && knows_rows(layout.compression)) chunk.rows = std::min(chunk.rows, layout.height);
-  // Whole strips are faster.
+  // Decoding whole strips is faster.
   constexpr int64_t kLargeStrip = int64_t{16} << 20;
   const bool by_row = !chunk.is_tile && knows_rows(layout.compression) && !is_fax(layout.compression) &&
                       chunk_bytes(chunk) > kLargeStrip;
   const int64_t row_bytes = this->row_bytes(chunk);
-  const int stored = layout.is_separate ? 1 : layout.samples;  // samples of a pixel that stand together
+  const int stored = layout.is_separate ? 1 : layout.samples;  // samples of a pixel that are stored together
   if (row_bytes < (chunk.columns * stored * layout.bits + 7) / 8) {
     refuse("rows of " + std::to_string(row_bytes) + " bytes");
   }
   const int64_t buffer_bytes = by_row ? row_bytes : chunk.rows * row_bytes;
-  const int64_t copies = knows_rows(layout.compression) ? 1 : 3;  // those of the codec
+  const int64_t copies = knows_rows(layout.compression) ? 1 : 3;  // including the copies of the codec
   const int planes = layout.is_separate ? used : 1;
   check_claims(layout, chunk, planes, buffer_bytes * copies);
   buffer_.assign(static_cast<size_t>(buffer_bytes), 0);
@@ -319,7 +319,7 @@ void TiffFile::read_rgba(const TiffLayout& layout, const std::function<void(cons
   check_claims(layout, chunk, planes,
                chunk_bytes(chunk) * std::min(planes, 4) + 4 * band * layout.width +
                    (chunk.is_tile ? 4 * chunk.rows * chunk.columns : 0));
-  TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);  // so that libtiff turns nothing
+  TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);  // keeps libtiff from rotating the picture
   std::array<char, 1024> why{};
   TIFFRGBAImage image{};
   if (TIFFRGBAImageOK(tiff_.get(), why.data()) == 0 || TIFFRGBAImageBegin(&image, tiff_.get(), 1, why.data()) == 0) {

@@ -1,4 +1,4 @@
-// A TIFF file in memory, opened with libtiff: the layout of its first picture, and its samples. No LibTorch.
+// A TIFF file in memory, opened with libtiff: the layout of its first picture, and its samples. Does not use LibTorch.
 #pragma once
 
 #include <tiffio.h>
@@ -16,29 +16,29 @@ namespace ddp {
 struct TiffLayout {
   int64_t height = 0;
   int64_t width = 0;
-  int bits = 1;                   ///< of a sample
-  int samples = 1;                ///< of a pixel
-  int photometric = 0;            ///< libtiff's PHOTOMETRIC_…
-  int sample_format = 1;          ///< libtiff's SAMPLEFORMAT_…
-  int compression = 1;            ///< libtiff's COMPRESSION_…
+  int bits = 1;                   ///< per sample
+  int samples = 1;                ///< per pixel
+  int photometric = 0;            ///< PHOTOMETRIC_… of libtiff
+  int sample_format = 1;          ///< SAMPLEFORMAT_… of libtiff
+  int compression = 1;            ///< COMPRESSION_… of libtiff
   int orientation = 1;            ///< as in EXIF: 1 to 8
-  bool is_separate = false;       ///< each colour in strips or tiles of its own
-  bool is_premultiplied = false;  ///< the first sample after the colours is an opacity that they were multiplied with
+  bool is_separate = false;       ///< each colour has separate strips or tiles
+  bool is_premultiplied = false;  ///< the colours were multiplied with the first sample after them, the opacity
 };
 
-/// Pixels of one row that stand side by side, from column `x` on.
+/// Consecutive pixels of one row, beginning at column `x`.
 struct TiffRow {
   int64_t y = 0;
   int64_t x = 0;
   int64_t columns = 0;
-  int plane = 0;                     ///< which sample, where each colour stands by itself
-  const uint8_t* samples = nullptr;  ///< as the file has them, 16 bits in this machine's order
+  int plane = 0;                     ///< the index of the sample, if each colour is stored separately
+  const uint8_t* samples = nullptr;  ///< as in the file, but 16-bit samples are in the byte order of this machine
 };
 
-/// Sample `index` of those at `samples`: 16 bits cut to 8, fewer than 8 as they are.
+/// Returns sample `index` of `samples`: 16-bit values truncated to 8 bits, values of fewer than 8 bits unchanged.
 uint8_t tiff_sample(const uint8_t* samples, int64_t index, int bits);
 
-/// Refers to the bytes, which must outlive it. Every failure is a DataError that names the path.
+/// Refers to the bytes, which must outlive this object. Every failure is a DataError that names the path.
 class TiffFile {
  public:
   TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::path& path);
@@ -53,7 +53,7 @@ class TiffFile {
   /// From now on the pixels of a JPEG in YCbCr are converted to RGB.
   void convert_jpeg_to_rgb();
 
-  /// Rows and columns of a strip or tile.
+  /// The rows and columns of a strip or tile.
   struct Chunk {
     int64_t rows = 0;
     int64_t columns = 0;
@@ -61,18 +61,17 @@ class TiffFile {
   };
   Chunk chunk(const TiffLayout& layout);
 
-  /// How many times all pixels are read, which counts for the limit on work; 1 by default.
+  /// Sets how many times all pixels are read (by default once). The limit on work takes it into account.
   void set_passes(int passes) { passes_ = passes; }
 
   /// Passes each row to `take`, in pieces if the file has tiles: either all samples of each pixel, or the first `used`
-  /// planes one after the other. Allocates memory for a row, a tile, or a strip of a codec that cannot decode single
-  /// rows.
+  /// planes one after the other. Allocates memory for a row, a tile, or a strip if the codec cannot decode single rows.
   void read_rows(const TiffLayout& layout, int used, const std::function<void(const TiffRow&)>& take);
 
-  /// The same with four bytes for a pixel, red, green, blue and opacity, by libtiff's own conversion.
+  /// The same with four bytes per pixel (red, green, blue and opacity), using the conversion of libtiff.
   void read_rgba(const TiffLayout& layout, const std::function<void(const TiffRow&)>& take);
 
-  /// Red, green and blue of 2^bits colours.
+  /// Returns red, green and blue of 2^bits colours.
   std::vector<std::array<uint8_t, 3>> palette(const TiffLayout& layout);
 
   [[noreturn]] void refuse(const std::string& why) const;
@@ -82,7 +81,7 @@ class TiffFile {
     const std::vector<uint8_t>* bytes;
     uint64_t at = 0;
     uint64_t may_read = 0;            // further bytes that may be read
-    std::array<char, 256> message{};  // libtiff's first complaint
+    std::array<char, 256> message{};  // the first error message of libtiff
   };
   struct Close {
     void operator()(TIFF* tiff) const { TIFFClose(tiff); }

@@ -12,9 +12,9 @@
 namespace ddp {
 namespace {
 
-constexpr int kMostPackedBits = 16;  // narrower samples may be of any number of bits, without gaps between them
+constexpr int kMostPackedBits = 16;  // samples up to this size may be packed without gaps, with any number of bits
 
-/// Bytes of a sample in memory; 0 for kinds that are not read.
+/// The bytes of a sample in memory; 0 for kinds that cannot be read.
 int64_t sample_bytes(const TiffLayout& layout) {
   const int bits = layout.bits;
   const bool is_wide = bits == 32 || bits == 64;
@@ -38,7 +38,7 @@ SampleKind kind_of(const TiffLayout& layout) {
   return layout.sample_format == SAMPLEFORMAT_IEEEFP ? SampleKind::kFloat : SampleKind::kUnsigned;
 }
 
-/// Those of a row that follow each other with so many bits, at most 16, the highest one first.
+/// Unpacks adjacent samples of a row with at most 16 bits each, highest bit first.
 template <typename Sample>
 void unpack_bits(const uint8_t* samples, int bits, int64_t count, uint8_t* out) {
   const uint32_t mask = (1U << bits) - 1;
@@ -71,7 +71,7 @@ float from_half(uint16_t half) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-/// `count` samples of a row as the raster has them.
+/// Converts `count` samples of a row to the format of the raster.
 void unpack_samples(const TiffLayout& layout, const uint8_t* samples, int64_t count, uint8_t* out) {
   const int bits = layout.bits;
   if (layout.sample_format == SAMPLEFORMAT_IEEEFP && bits == 16) {
@@ -111,7 +111,7 @@ Raster decode_tiff_raster(const std::vector<uint8_t>& bytes, const std::filesyst
   check_unpacked_size(path, raster.bytes(), file.file_bytes());
   const int64_t together = layout.is_separate ? 1 : layout.samples;
   uint8_t* const samples = memory(raster);
-  // Pixels of several samples are unpacked some at a time, of which each group of eight begins with a byte.
+  // If pixels have several samples, they are unpacked in groups; each group of eight samples begins at a byte boundary.
   const int64_t at_once = std::max<int64_t>(8, (int64_t{1} << 16) / together / 8 * 8);
   std::vector<uint8_t> unpacked(
       together == 1 ? 0 : static_cast<size_t>(std::min(at_once, layout.width) * together * raster.sample_bytes));

@@ -31,7 +31,7 @@ class Numbers {
     bytes_.remove_prefix(size);
     return piece;
   }
-  /// `count` numbers of that many bytes.
+  /// Returns the bytes of `count` numbers of `item` bytes each.
   std::string_view array(uint64_t count, uint64_t item) {
     if (count <= bytes_.size() / item) return take(count * item);
     throw DataError(path_, "expected " + std::to_string(count) + " numbers of " + std::to_string(item) +
@@ -113,7 +113,7 @@ TokenIndex read_token_index(std::string_view bytes, const std::filesystem::path&
     index.tokens += length;
     sequence_ends.push_back(index.tokens);
   }
-  // The entries are where documents begin; the last one, where the last document ends.
+  // The entries are the starts of the documents, and a final entry is the end of the last document.
   for (uint64_t i = 0; i < documents; ++i) {
     const auto sequence = entry<int64_t>(first_sequences, i);
     const int64_t before = i == 0 ? 0 : entry<int64_t>(first_sequences, i - 1);

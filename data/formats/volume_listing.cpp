@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kExtensions[] = {".nii.gz", ".nii"};
 constexpr std::string_view kFirstChannel = "_0000";
 
-// The file's name without its extension; nothing when it is no NIfTI file.
+// Returns the file name without its extension; nullopt if it is not a NIfTI file.
 std::optional<std::string> stem_of(const std::filesystem::path& file) {
   const std::string name = file.filename().string();
   for (const std::string_view extension : kExtensions) {

@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-/// The stream is damaged or truncated.
+/// Thrown if the stream is damaged or truncated.
 struct Damaged {};
 
 constexpr int kLongestCode = 15;
@@ -17,7 +17,7 @@ constexpr int kColours = 256;
 constexpr int kLengthSymbols = 24;
 constexpr int kDistanceSymbols = 40;
 
-/// Vp8lBits from the lowest one of each byte on.
+/// Reads bits from the stream, beginning with the lowest bit of each byte.
 class Vp8lBits {
  public:
   Vp8lBits(const uint8_t* bytes, size_t size) : bytes_(bytes), bits_(size * 8) {}
@@ -55,7 +55,7 @@ class HuffmanCode {
   }
 
   int read(Vp8lBits& bits) const {
-    if (symbols_.size() == 1) return symbols_[0];  // takes no bits, whatever its length
+    if (symbols_.size() == 1) return symbols_[0];  // a single symbol uses no bits, whatever its code length is
     int code = 0;
     int first = 0;
     int index = 0;
@@ -112,14 +112,15 @@ HuffmanCode read_code(Vp8lBits& bits, int alphabet) {
   return HuffmanCode(lengths);
 }
 
-/// The number that a prefix and the bits after it stand for.
+/// Returns the number that a prefix and the bits after it represent.
 size_t read_prefixed(Vp8lBits& bits, int prefix) {
   if (prefix < 4) return prefix + 1;
   const int extra = (prefix - 2) / 2;
   return (size_t{2} + prefix % 2) * (size_t{1} << extra) + bits.read(extra) + 1;
 }
 
-/// How far back in the order of pixels a distance of the stream leads: the smallest ones name pixels nearby.
+/// Converts a distance code to a number of pixels to go back. The smallest codes refer to nearby pixels in two
+/// dimensions.
 size_t distance_back(size_t distance, int64_t width) {
   struct Offset {
     int x;
@@ -141,7 +142,7 @@ size_t distance_back(size_t distance, int64_t width) {
   return static_cast<size_t>(std::max<int64_t>(1, offset.x + offset.y * width));
 }
 
-/// Colours that were used lately, at places that follow from their values; none with 0 bits.
+/// A cache of recently used colours, indexed by a hash of the colour. It is empty if its size is 0 bits.
 class ColourCache {
  public:
   explicit ColourCache(int bits) : bits_(bits), colours_(bits == 0 ? 0 : size_t{1} << bits) {}
@@ -163,7 +164,7 @@ int read_cache_bits(Vp8lBits& bits) {
   return cache_bits;
 }
 
-/// An image within the stream, which has one group of codes: ARGB, row by row.
+/// Reads an image within the stream that has a single group of codes. Returns ARGB values, row by row.
 std::vector<uint32_t> read_inner_image(Vp8lBits& bits, Vp8lSize size) {
   ColourCache cache(read_cache_bits(bits));
   const HuffmanCode green = read_code(bits, kColours + kLengthSymbols + cache.size());
@@ -205,7 +206,7 @@ Vp8lSize read_tiles(Vp8lBits& bits, Vp8lSize picture) {
   return {.width = divided(picture.width, tile_bits), .height = divided(picture.height, tile_bits)};
 }
 
-/// Passes over a transform's data. Returns the size of the picture that it is applied to.
+/// Skips the data of a transform. Returns the size of the picture that the transform applies to.
 Vp8lSize pass_transform(Vp8lBits& bits, uint32_t kind, Vp8lSize picture) {
   constexpr uint32_t kSubtractGreen = 2;
   constexpr uint32_t kColourIndexing = 3;

@@ -1,5 +1,6 @@
-// How many groups of Huffman codes a picture of VP8L, WebP's lossless format, has (RFC 9649, section 3). A group takes
-// 20 bits in a file and 6 KB of tables in libwebp: a small file may ask for hundreds of megabytes. No LibTorch.
+// Counts the groups of Huffman codes in a picture of VP8L, the lossless format of WebP (RFC 9649, section 3). A group
+// needs 20 bits in a file but 6 KB of tables in libwebp, so a small file could request hundreds of megabytes. Does not
+// use LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 namespace ddp {
 
-/// Encoders make at most 2,600 (libwebp's MAX_HUFF_IMAGE_SIZE).
+/// Encoders write at most 2,600 groups (MAX_HUFF_IMAGE_SIZE of libwebp).
 inline constexpr int64_t kMostVp8lGroups = 4096;
 
 struct Vp8lSize {
@@ -16,12 +17,13 @@ struct Vp8lSize {
   int64_t height = 0;  // pixels
 };
 
-/// Groups of the image stream in `bytes`, which begins after VP8L's header of five bytes, or after the first byte of an
-/// ALPH chunk. Nothing where the stream is damaged or truncated: libwebp refuses such a stream before it has tables.
+/// Counts the groups of the image stream in `bytes`, which begins after the five-byte header of VP8L, or after the
+/// first byte of an ALPH chunk. Returns nullopt if the stream is damaged or truncated: libwebp rejects such a stream
+/// before it allocates tables.
 std::optional<int64_t> count_vp8l_groups(const uint8_t* bytes, size_t size, Vp8lSize picture);
 
-/// The largest number of groups of a stream among the chunks VP8L and ALPH of a WebP file, or of a frame of one.
-/// `picture` is the size of a picture whose chunks do not say it.
+/// Returns the largest number of groups in any VP8L or ALPH chunk of a WebP file or of one of its frames. `picture` is
+/// the size of the picture, for chunks that do not contain it.
 int64_t most_webp_groups(const uint8_t* bytes, size_t size, Vp8lSize picture);
 
 }  // namespace ddp

@@ -18,7 +18,7 @@ namespace {
   throw DataError(path, "not a valid WebP file: " + why);
 }
 
-/// A picture by itself, or one of an animation.
+/// A still picture, or a frame of an animation.
 struct WebPPart {
   WebPData data{};
   int64_t left = 0;
@@ -26,7 +26,8 @@ struct WebPPart {
   WebPBitstreamFeatures features{};
 };
 
-/// What libwebp keeps beside the pixels that it gives: all colours of a picture without loss, else the opacity, twice.
+/// The memory that libwebp needs in addition to its output: all colours of a lossless picture, otherwise twice the
+/// opacity.
 int64_t working_bytes(const WebPBitstreamFeatures& features) {
   constexpr int kLossless = 2;
   const int64_t pixels = int64_t{features.width} * features.height;
@@ -42,7 +43,7 @@ void check_groups(const std::filesystem::path& path, const WebPPart& part) {
                    std::to_string(kMostVp8lGroups));
 }
 
-/// Whether all of it is there, without memory for its pixels: the last ones alone are asked for.
+/// Whether the picture is complete. Decodes only its last pixels, so that no memory is needed for the others.
 bool is_whole(const WebPPart& part) {
   WebPDecoderConfig how;
   if (WebPInitDecoderConfig(&how) == 0) return false;
@@ -57,8 +58,8 @@ bool is_whole(const WebPPart& part) {
   return is_whole;
 }
 
-/// The colours where nothing is opaque count as well, as with Pillow's convert("RGB"): opacity is dropped, not blended.
-/// What lies beside a part is black.
+/// Decodes a part. As in Pillow's convert("RGB"), opacity is dropped, not blended, so that transparent pixels keep
+/// their colours. Pixels outside of the part are black.
 Image decode_part(WebPPart part, const std::filesystem::path& path, int64_t file_bytes, Image image,
                   const std::string& damage) {
   if (WebPGetFeatures(part.data.bytes, part.data.size, &part.features) != VP8_STATUS_OK) refuse(path, damage);
@@ -82,7 +83,8 @@ Image decode_part(WebPPart part, const std::filesystem::path& path, int64_t file
   return image;
 }
 
-/// Without libwebp's decoder of animations, which takes several canvases: the first frame stands on an empty one.
+/// Decodes the first frame without the animation decoder of libwebp, which needs several canvases. The first frame is
+/// drawn on an empty canvas.
 Image decode_first_frame(const WebPData& data, const std::filesystem::path& path, Image image) {
   const std::string damage = "its first frame is damaged or truncated";
   const std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)> demuxer(WebPDemux(&data), WebPDemuxDelete);

@@ -26,7 +26,7 @@ constexpr uint16_t kZip64Extra = 1;
 constexpr uint16_t kFlagEncrypted = 1;
 constexpr uint16_t kFlagUtf8 = 1 << 11;
 constexpr uint16_t kDeflated = 8;
-constexpr uint16_t kVersion = 45;  // knows zip64
+constexpr uint16_t kVersion = 45;  // the version that introduced zip64
 constexpr uint16_t kUnix = 3 << 8;
 constexpr uint16_t kFirstDate = 1 << 5 | 1;  // 1 January 1980
 constexpr uint32_t kIn64 = 0xffffffff;       // the value is in the zip64 extra field
@@ -85,7 +85,7 @@ DirectoryPlace find_directory(std::string_view file, const std::filesystem::path
   const uint64_t end = file.size() - tail.size() + found;
   DirectoryFields fields(from(file, end), path);
   fields.expect(kEndSignature);
-  fields.take(6);  // numbers of disks, and of entries on this one
+  fields.take(6);  // disk numbers, and the number of entries on this disk
   DirectoryPlace place;
   place.count = fields.get<uint16_t>();
   place.size = fields.get<uint32_t>();
@@ -94,18 +94,18 @@ DirectoryPlace find_directory(std::string_view file, const std::filesystem::path
   if (place.count != kCountIn64 && place.size != kIn64 && place.begin != kIn64) return place;
   if (end < kLocatorBytes) fields.fail();
   DirectoryFields locator(from(file, end - kLocatorBytes), path);
-  if (locator.get<uint32_t>() != kLocator64Signature) return place;  // as many entries as that
+  if (locator.get<uint32_t>() != kLocator64Signature) return place;  // without zip64 the values are exact
   locator.take(4);
   DirectoryFields end64(from(file, locator.get<uint64_t>()), path);
   end64.expect(kEnd64Signature);
-  end64.take(8 + 2 + 2 + 4 + 4 + 8);  // its size, versions, disks, entries on this one
+  end64.take(8 + 2 + 2 + 4 + 4 + 8);  // its size, versions, disks, entries on this disk
   place.count = end64.get<uint64_t>();
   place.size = end64.get<uint64_t>();
   place.begin = end64.get<uint64_t>();
   return place;
 }
 
-/// Replaces those values that are in the extra field, in the order in which they stand there.
+/// Replaces those values that are stored in the extra field, in the order in which they occur there.
 void read_zip64(std::string_view extra, const std::array<uint64_t*, 3>& values, const std::filesystem::path& path) {
   DirectoryFields fields(extra, path);
   while (!fields.is_empty()) {
@@ -119,12 +119,12 @@ void read_zip64(std::string_view extra, const std::array<uint64_t*, 3>& values, 
   }
 }
 
-/// The member's bytes, which follow its own header.
+/// Returns the bytes of a member, which follow its local header.
 std::string_view packed_bytes(std::string_view file, uint64_t position, uint64_t size,
                               const std::filesystem::path& path) {
   DirectoryFields local(from(file, position), path);
   local.expect(kLocalSignature);
-  local.take(22);  // said in the directory too
+  local.take(22);  // the directory contains the same fields
   const auto name = local.get<uint16_t>();
   const auto extra = local.get<uint16_t>();
   local.take(uint64_t{name} + extra);
@@ -169,11 +169,11 @@ void put(std::string& bytes, Integer value) {
 }
 
 uint32_t checksum(uint32_t before, std::string_view bytes) {
-  if (bytes.empty()) return before;  // zlib begins anew for no address
+  if (bytes.empty()) return before;  // zlib restarts if the pointer is null
   return static_cast<uint32_t>(::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-/// The pieces as one deflated stream, given to `sink` as it comes.
+/// Compresses the pieces into one deflate stream, and passes it to `sink` as it is produced.
 template <typename Sink>
 void deflate_pieces(const std::vector<std::string_view>& pieces, const Sink& sink) {
   z_stream stream{};
@@ -210,7 +210,7 @@ std::vector<ZipMember> read_zip_directory(std::string_view file, const std::file
   DirectoryFields entries(directory.take(place.size), path);
   std::vector<ZipMember> members;
   while (!entries.is_empty()) members.push_back(read_entry(entries, file, path));
-  uint64_t packed = 0;  // of members that overlap it would be any multiple of the file's size
+  uint64_t packed = 0;  // if members overlapped, this sum could be any multiple of the size of the file
   for (const ZipMember& member : members) packed += member.packed.size();
   if (members.size() != place.count || packed > file.size()) entries.fail();
   std::ranges::sort(members, {}, &ZipMember::name);
@@ -292,7 +292,7 @@ void ZipWriter::add(const std::string& name, const std::vector<std::string_view>
   entries_.push_back(std::move(entry));
 }
 
-// Always with zip64, as numpy.savez writes it: the header has one length, whatever deflate makes of the member.
+// Always uses zip64, like numpy.savez: the length of the header is then independent of the compressed size.
 std::string ZipWriter::header_of(const Entry& entry, bool in_directory) const {
   std::string bytes;
   put<uint32_t>(bytes, in_directory ? kCentralSignature : kLocalSignature);
@@ -328,7 +328,7 @@ void ZipWriter::finish() {
   for (const Entry& entry : entries_) file_.write(header_of(entry, true));
   const uint64_t end = file_.position();
   std::string bytes;
-  if (!entries_.empty()) {  // NumPy knows an empty file by the other record
+  if (!entries_.empty()) {  // NumPy recognizes an empty file by the other record
     put<uint32_t>(bytes, kEnd64Signature);
     put<uint64_t>(bytes, 44);
     put<uint16_t>(bytes, kUnix | kVersion);

@@ -1,5 +1,5 @@
-// Zip files of arrays (.npz): their members and contents, and a writer. Reference: PKWARE's APPNOTE 6.3.10. No
-// LibTorch.
+// Zip files of arrays (.npz): reads their members and contents, and writes them. Reference: APPNOTE 6.3.10 of PKWARE.
+// Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace ddp {
 /// A file in a zip file.
 struct ZipMember {
   std::string name{};
-  std::string_view packed{};  ///< its bytes as they are in the zip file
-  uint64_t size = 0;          ///< bytes when unpacked
-  uint32_t crc32 = 0;         ///< of the unpacked bytes
+  std::string_view packed{};  ///< its bytes as stored in the zip file
+  uint64_t size = 0;          ///< the number of bytes after decompression
+  uint32_t crc32 = 0;         ///< of the decompressed bytes
   bool is_deflated = false;
 };
 
-/// Returns the members of a zip file whose bytes are `file`, sorted by name. Throws DataError for damage, encryption,
-/// other compression than deflate, repeated names, and a member that would be decompressed to more than
+/// Returns the members of a zip file with the bytes `file`, sorted by name. Throws DataError for damage, encryption,
+/// compression other than deflate, repeated names, and members that would be decompressed to more than
 /// check_unpacked_size() allows.
 std::vector<ZipMember> read_zip_directory(std::string_view file, const std::filesystem::path& path);
 
-/// Decompresses a member from its beginning. The compressed bytes must outlive it.
+/// Decompresses a member from its beginning. The compressed bytes must outlive this object.
 class ZipMemberReader {
  public:
   ZipMemberReader(const ZipMember& member, const std::filesystem::path& path);
@@ -36,9 +36,9 @@ class ZipMemberReader {
   ZipMemberReader(const ZipMemberReader&) = delete;
   ZipMemberReader& operator=(const ZipMemberReader&) = delete;
 
-  /// Fills all of `bytes`. Throws DataError where the member ends before, or is damaged.
+  /// Fills all of `bytes`. Throws DataError if the member is damaged or has fewer bytes.
   void read(std::span<uint8_t> bytes);
-  /// Throws DataError unless all bytes were read and their checksum is the member's.
+  /// Throws DataError unless all bytes were read and their checksum is that of the member.
   void finish();
 
  private:
@@ -47,17 +47,16 @@ class ZipMemberReader {
   const ZipMember& member_;
   const std::filesystem::path& path_;
   std::unique_ptr<Inflate> inflate_;
-  uint64_t position_ = 0;  // of the unpacked bytes
+  uint64_t position_ = 0;  // in the decompressed bytes
   uint32_t crc32_ = 0;
 };
 
-/// Writes a zip file member by member. The same content gives the same bytes, because members have no modification
-/// time.
+/// Writes a zip file member by member. Equal contents give equal bytes, because members have no modification time.
 class ZipWriter {
  public:
   explicit ZipWriter(ReplacedFile& file) : file_(file) {}
 
-  /// Appends a member whose bytes are these pieces, one after the other.
+  /// Appends a member that consists of these pieces in order.
   void add(const std::string& name, const std::vector<std::string_view>& pieces, bool deflate);
   /// Writes the directory. Nothing may be added afterwards.
   void finish();

@@ -30,7 +30,7 @@ DevicePlacement::DevicePlacement(c10::Device device) : device_(device) {
 
 Batch DevicePlacement::prepare(Batch batch) const {
   if (!is_asynchronous()) return batch;
-  const c10::DeviceGuard device(device_);  // otherwise each rank's workers would create a context on device 0
+  const c10::DeviceGuard device(device_);  // otherwise the workers of each rank would create a context on device 0
   return {.data = batch.data.pin_memory(), .target = batch.target.pin_memory()};
 }
 
@@ -52,7 +52,7 @@ Batch DevicePlacement::finish() {
     refuse_while_capturing();
     const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
     done_->block(current);
-    // The copying stream allocated this memory. It must not be reused there while the current stream still reads it.
+    // The memory was allocated on the copy stream. It must not be reused there while the current stream still reads it.
     for (const at::Tensor& tensor : {copy_.data, copy_.target}) tensor.record_stream(current);
   }
   return std::exchange(copy_, {});

@@ -14,19 +14,19 @@ uint8_t clip(int value) {
   return static_cast<uint8_t>(std::clamp(value, 0, 255));
 }
 
-// From `base` (factor 0) through `value` (factor 1) and beyond.
+// Interpolates from `base` (factor 0) to `value` (factor 1), or extrapolates beyond it.
 uint8_t blend(uint8_t base, uint8_t value, float factor) {
   const float mixed = static_cast<float>(base) + factor * static_cast<float>(value - base);
   if (mixed <= 0) return 0;
   return mixed >= 255 ? 255 : static_cast<uint8_t>(mixed);
 }
 
-// ITU-R 601-2 in 16-bit fixed point, rounded.
+// Converts to grey with the weights of ITU-R 601-2 in 16-bit fixed point, rounded.
 uint8_t grey(const uint8_t* rgb) {
   return static_cast<uint8_t>((rgb[0] * 19595U + rgb[1] * 38470U + rgb[2] * 7471U + 0x8000U) >> 16);
 }
 
-// Foley and van Dam's hexcone model (1982) in bytes.
+// A colour in the hexcone model of Foley and van Dam (1982), in bytes.
 struct Hsv {
   uint8_t hue;
   uint8_t saturation;
@@ -117,7 +117,7 @@ void adjust_saturation(Image& image, double factor) {
 }
 
 void adjust_hue(Image& image, double turns) {
-  // Towards zero, then around the circle of 256 hues.
+  // Truncates towards zero, then wraps around the circle of 256 hues.
   const auto shift = static_cast<uint8_t>(static_cast<int>(turns * 255) & 0xFF);
   for_each_pixel(image, [&](uint8_t* rgb) {
     Hsv hsv = to_hsv(rgb);

@@ -24,7 +24,7 @@ void crop_flip_normalize(std::span<const uint8_t> picture, int64_t channels, int
                                 " values in picture and out; got " + std::to_string(channels) + " channels, " +
                                 std::to_string(picture.size()) + " and " + std::to_string(out.size()));
   }
-  // Columns of the crop that lie within the picture.
+  // The columns of the crop that lie within the picture.
   const int64_t begin = std::clamp<int64_t>(-draw.right, 0, width);
   const int64_t end = std::clamp<int64_t>(width - draw.right, begin, width);
   float* row_out = out.data();

@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-/// The largest reduction after which the box is still at least as large as what is made of it.
+/// Returns the largest reduction for which the box is still at least as large as the output that is made from it.
 int reduction_of(const ResizedPart& wanted) {
   int reduction = 8;
   while (reduction > 1 &&

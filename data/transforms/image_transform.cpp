@@ -33,7 +33,7 @@ Box draw_resized_crop(int64_t height, int64_t width, SampleRandom& random) {
 
 ResizedPart centre_part(int64_t height, int64_t width, int64_t shorter_side, int64_t size) {
   const int64_t least = std::min(height, width);
-  // The longer side is rounded down, as torchvision does.
+  // The longer side is rounded down, as in torchvision.
   const auto scaled = [&](int64_t side) { return side == least ? shorter_side : shorter_side * side / least; };
   if (least < 1 || size < 1 || size > shorter_side) {
     throw std::invalid_argument("cannot crop " + std::to_string(size) + " pixels out of a side of " +
@@ -41,7 +41,7 @@ ResizedPart centre_part(int64_t height, int64_t width, int64_t shorter_side, int
   }
   const int64_t scaled_height = scaled(height);
   const int64_t scaled_width = scaled(width);
-  // Halves are rounded to even, as Python's round().
+  // Halves are rounded to even, as in Python's round().
   const auto begin = [&](int64_t side) {
     return static_cast<int64_t>(std::nearbyint(static_cast<double>(side - size) / 2));
   };
@@ -52,8 +52,8 @@ ResizedPart centre_part(int64_t height, int64_t width, int64_t shorter_side, int
 }
 
 Image resize_and_crop_centre(const Image& image, int64_t shorter_side, int64_t size) {
-  // Only this part is computed: for a picture that is a thousand times as long as wide, the rest would be a thousand
-  // times as much work.
+  // Only this part is computed: for a picture that is a thousand times as long as it is wide, the rest would need a
+  // thousand times as much work.
   const ResizedPart centre = centre_part(image.height, image.width, shorter_side, size);
   return resize_part(image, centre.box, centre.height, centre.width, centre.part);
 }

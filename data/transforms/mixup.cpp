@@ -37,7 +37,8 @@ at::Tensor mixed(const at::Tensor& values, double part) {
   return values.roll(1, 0) * (1 - part) + values * part;
 }
 
-// Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", 2000; below 1 by their note on alpha + 1.
+// Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", 2000. For alpha below 1, uses their note about
+// alpha + 1.
 double draw_gamma(double alpha, SampleRandom& random) {
   if (alpha < 1) {
     const double boost = std::pow(1 - random.uniform(), 1 / alpha);
@@ -56,7 +57,7 @@ double draw_gamma(double alpha, SampleRandom& random) {
 
 double draw_beta(double alpha, SampleRandom& random) {
   const double a = draw_gamma(alpha, random), b = draw_gamma(alpha, random);
-  return a + b > 0 ? a / (a + b) : 0.5;  // alphas so small that both are 0
+  return a + b > 0 ? a / (a + b) : 0.5;  // with very small alphas both may be 0
 }
 
 Batch mix(const Batch& batch, double part, int64_t classes) {
@@ -86,7 +87,7 @@ BatchTransform cutmix(const MixOptions& options) {
       return images.narrow(2, top, bottom - top).narrow(3, left, right - left);
     };
     box(result.data).copy_(box(batch.data.roll(1, 0)));
-    // The part that is left, in pixels.
+    // The fraction of pixels that remains.
     const double part = 1 - static_cast<double>((right - left) * (bottom - top)) / static_cast<double>(width * height);
     result.target = mixed(as_probabilities(batch.target, options.classes), part);
     return result;

@@ -17,15 +17,15 @@ constexpr int64_t kMostSide = 65'535;
 using Window = ResizeWindow;
 using Weights = ResizeWeights;
 
-/// The input pixels of one output pixel, a triangle of this half width around `centre`.
+/// The input pixels that contribute to one output pixel: those within `support` of `centre`.
 Window window_of(double centre, double support, int64_t in) {
-  // (Truncation towards 0 after adding a half, where the sum may be negative.)
+  // Adds 1/2 and truncates towards 0, although the sum may be negative.
   const int64_t begin = std::max<int64_t>(0, static_cast<int64_t>(centre - support + 0.5));
   const int64_t end = std::min<int64_t>(in, static_cast<int64_t>(centre + support + 0.5));
   return {.begin = begin, .count = end - begin};
 }
 
-/// The input pixels of the output pixels from `first` on, `count`.
+/// The input pixels that contribute to `count` output pixels from `first` on.
 Window reach_of(int64_t in, int64_t out, int64_t first, int64_t count) {
   const double scale = static_cast<double>(in) / static_cast<double>(out);
   const double support = std::max(scale, 1.0);
@@ -34,12 +34,12 @@ Window reach_of(int64_t in, int64_t out, int64_t first, int64_t count) {
   return {.begin = begin.begin, .count = last.begin + last.count - begin.begin};
 }
 
-/// Of the output pixels from `first` on, `count`.
+/// The weights for `count` output pixels from `first` on.
 Weights make_weights(int64_t in, int64_t out, int64_t first, int64_t count) {
   const double scale = static_cast<double>(in) / static_cast<double>(out);
-  const double support = std::max(scale, 1.0);  // a triangle of width 2, as wide as an output pixel at least
+  const double support = std::max(scale, 1.0);  // half the width of the triangle, at least one input pixel
   Weights weights;
-  weights.stride = static_cast<int64_t>(std::ceil(support)) * 2 + 2;  // of at most one less; even
+  weights.stride = static_cast<int64_t>(std::ceil(support)) * 2 + 2;  // even, and more than any window needs
   weights.windows.resize(static_cast<size_t>(count));
   weights.values.resize(static_cast<size_t>(count * weights.stride));
   std::vector<double> exact(static_cast<size_t>(weights.stride));
@@ -65,10 +65,10 @@ Weights make_weights(int64_t in, int64_t out, int64_t first, int64_t count) {
   return weights;
 }
 
-/// `rows` rows of RGB pixels that are `stride` bytes apart, the last one of `last` bytes.
+/// Resizes `rows` rows of RGB pixels that are `stride` bytes apart; the last row has `last` bytes.
 std::unique_ptr<uint8_t[]> resize_rows(const uint8_t* in, int64_t rows, int64_t stride, int64_t last,
                                        const Weights& weights) {
-  constexpr size_t kMostSpread = size_t{1} << 18;  // weights of a picture that is cut down by hundreds take megabytes
+  constexpr size_t kMostSpread = size_t{1} << 18;  // weights for reductions by hundreds need megabytes
   const ResizeKernels& kernels = weights.values.size() <= kMostSpread ? resize_kernels() : portable_resize_kernels();
   const auto spread = kernels.spread != nullptr ? kernels.spread(weights) : std::vector<int32_t>();
   const size_t row_bytes = weights.windows.size() * 3;
@@ -86,7 +86,8 @@ std::unique_ptr<uint8_t[]> resize_rows(const uint8_t* in, int64_t rows, int64_t 
   return out;
 }
 
-/// Columns of a picture with `bytes` bytes a row. `in` begins with row `first` of what the weights are for.
+/// Resizes the columns of a picture with `bytes` bytes per row. `in` begins at row `first` of the rows that the weights
+/// refer to.
 std::vector<uint8_t> resize_columns(const uint8_t* in, int64_t first, int64_t bytes, const Weights& weights) {
   const ResizeKernels& kernels = resize_kernels();
   std::vector<uint8_t> out(weights.windows.size() * static_cast<size_t>(bytes));
@@ -138,15 +139,15 @@ Image resize_window(const PixelWindow& window, const ResizedPart& wanted) {
   const auto& [box, height, width, part] = wanted;
   const Weights down = make_weights(box.height, height, part.top, part.height);
   Weights across = make_weights(box.width, width, part.left, part.width);
-  const int64_t first = down.windows.front().begin;  // windows begin and end in the order of their pixels
+  const int64_t first = down.windows.front().begin;  // the starts and ends of the windows are in ascending order
   const int64_t rows = down.windows.back().begin + down.windows.back().count - first;
-  // The weights count from the box's left side on, which may be beside the pixels that are in memory.
+  // The weights count from the left side of the box, which may lie outside of the pixels in memory.
   const int64_t begin = across.windows.front().begin;
   for (Window& columns : across.windows) columns.begin -= begin;
   const int64_t stride = window.pixels->width * 3;
   const uint8_t* corner =
       window.pixels->pixels.data() + (box.top + first - window.top) * stride + (box.left + begin - window.left) * 3;
-  // Across first, as Pillow: the result in between is rounded to bytes, so the order shows.
+  // Horizontally first, as in Pillow: the intermediate result is rounded to bytes, so the order affects the result.
   const int64_t columns = across.windows.back().begin + across.windows.back().count;
   const auto narrowed = resize_rows(corner, rows, stride, columns * 3, across);
   return {.height = part.height,

@@ -36,7 +36,8 @@ void across_portable(const uint8_t* row, const ResizeWeights& weights, std::span
   }
 }
 
-/// `count` bytes of a row, a constant where the compiler is to use registers.
+/// Computes `count` bytes of a row. `count` should be a compile-time constant, so that the compiler keeps the sums in
+/// registers.
 [[gnu::always_inline]] inline void down_bytes(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights,
                                               int64_t count, int32_t* sums, uint8_t* out) {
   std::fill_n(sums, count, kHalf);
@@ -60,13 +61,14 @@ constexpr ResizeKernels kPortable{.across = across_portable, .down = down_portab
 
 #ifdef __x86_64__
 
-constexpr int kLowPlaces = 15;   // of a weight in two numbers of 16 bits
-constexpr int64_t kAtOnce = 4;   // input pixels
-constexpr int64_t kSpread = 16;  // numbers for their weights
+constexpr int kLowPlaces = 15;   // the bits in the lower of the two 16-bit parts of a weight
+constexpr int64_t kAtOnce = 4;   // input pixels per group
+constexpr int64_t kSpread = 16;  // 32-bit numbers for the weights of a group
 
-/// Red, green and blue of one output pixel, and a number that means nothing. Products of 16 bits are summed in pairs,
-/// the weights' upper and lower places apart; the sums are exact, as 32 bits are enough for the whole. `kGroups` groups
-/// of weights, some of them zeros, need no branch; 0: as many as the window has.
+/// Computes red, green and blue of one output pixel; the fourth number is meaningless. 16-bit products are summed in
+/// pairs, separately for the high and low parts of the weights. The sums are exact, because 32 bits are enough for the
+/// whole. If `kGroups` is not 0, that many groups of weights are used without a branch (some weights may be zero);
+/// otherwise as many as the window has.
 template <int kGroups>
 [[gnu::target("avx2"), gnu::always_inline]] inline __m128i across_pixel(const uint8_t* row, const ResizeWindow& window,
                                                                         const int32_t* weight) {
@@ -91,8 +93,9 @@ int64_t spread_stride(const ResizeWeights& weights) {
   return (weights.most + kAtOnce - 1) / kAtOnce * kSpread;
 }
 
-/// For each four weights their upper places, the first two in four numbers, for three channels and nothing, and the
-/// others in four; then their lower places.
+/// Prepares the weights for across_pixel(). For each group of four weights: four numbers with the high parts of the
+/// first two weights (one for each of three channels, and one unused), four with those of the other two, then the same
+/// with the low parts.
 std::vector<int32_t> spread_weights(const ResizeWeights& weights) {
   const int64_t step = spread_stride(weights);
   std::vector<int32_t> spread(weights.windows.size() * static_cast<size_t>(step));
@@ -151,7 +154,7 @@ template <int kGroups>
 [[gnu::target("avx2")]] void down_avx2(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights,
                                        uint8_t* out) {
   const __m256i half = _mm256_set1_epi32(kHalf);
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // what the packing within halves has to become
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);  // packing works within 128-bit halves
   int64_t x = 0;
   for (; x + kStrip <= bytes; x += kStrip) {
     __m256i a = half, b = half, c = half, d = half;

@@ -55,9 +55,9 @@ void check_crop(const at::Tensor& image, int64_t size, const char* what) {
                               std::to_string(image.size(2)));
 }
 
-// Returns, for each pixel of the rotated picture, the position from which it comes, in torchvision's arithmetic.
+// Returns the source position of each pixel of the rotated picture, with the same arithmetic as torchvision.
 at::Tensor rotation_grid(double degrees, int64_t height, int64_t width) {
-  // Rounded as torchvision rounds its matrix; its angle is -degrees, whose inverse is wanted.
+  // Rounded like torchvision's matrix, which is the inverse of a rotation by -degrees.
   const double angle = -degrees * std::numbers::pi / 180;
   const auto theta = at::tensor({std::cos(angle), std::sin(angle), 0.0, -std::sin(angle), std::cos(angle), 0.0})
                          .to(at::kFloat)
@@ -73,7 +73,7 @@ at::Tensor rotation_grid(double degrees, int64_t height, int64_t width) {
 
 std::vector<double> normal_numbers(int64_t count, SampleRandom& random) {
   std::vector<double> values(static_cast<size_t>(count));
-  for (double& value : values) {  // Box and Muller's
+  for (double& value : values) {  // the Box-Muller transform
     const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
     value = radius * std::cos(2 * std::numbers::pi * random.uniform());
   }
@@ -107,7 +107,7 @@ at::Tensor rotate(const at::Tensor& image, double degrees, const RotationOptions
                                 c10::toString(image.scalar_type()) + ": convert it with to(torch::kFloat)");
   }
   const auto grid = rotation_grid(degrees, image.size(1), image.size(2)).to(image.scalar_type());
-  // A channel of ones marks pixels from outside.
+  // A channel of ones is used to detect pixels from outside of the picture.
   const auto inside = at::ones({1, image.size(1), image.size(2)}, image.options());
   constexpr int64_t kBilinear = 0, kNearest = 1, kZeros = 0;
   const auto turned = at::grid_sampler_2d(at::cat({image, inside}).unsqueeze(0), grid,
@@ -151,7 +151,7 @@ Transform center_crop(int64_t size) {
   if (size < 1) throw std::invalid_argument("center_crop: expected a size above 0, got " + std::to_string(size));
   return [size](const at::Tensor& image) {
     check_crop(image, size, "center_crop");
-    // Halves are rounded to even, as Python's round().
+    // Halves are rounded to even, as in Python's round().
     const auto begin = [&](int64_t side) {
       return static_cast<int64_t>(std::nearbyint(static_cast<double>(side - size) / 2));
     };

@@ -7,6 +7,7 @@
     before it is complete;
   - every C++ source is built: a CMake file (or a Makefile) in its folder or in a folder above names it (for a test: the
     name of what it tests);
+  - every Python file and script can be parsed, since some are run only at night;
   - the source of a test is named <unit>_test, never test_<unit>, and a program that tests start <name>_program;
   - nothing is committed by mistake: there are no binary files except the data of the examples, and no folders at the
     root that docs/design.md does not list. In a checkout, only files that git tracks are checked, because users may
@@ -14,6 +15,7 @@
 Prints one line per violation; the exit status is 1 if there are any.
 """
 
+import ast
 import pathlib
 import re
 import shutil
@@ -76,6 +78,16 @@ def is_built(source: pathlib.Path, root: pathlib.Path) -> bool:
     return False
 
 
+def syntax_error(path: pathlib.Path, text: str):
+    if path.suffix != ".py" and not re.match(r"#!.*\bpython", text):
+        return None
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        return error
+    return None
+
+
 def violations(root: pathlib.Path):
     yield from strays(root)
     for path in files(root):
@@ -92,6 +104,8 @@ def violations(root: pathlib.Path):
             continue
         if name == EXCEPTION[0]:
             text = text.replace(EXCEPTION[1], "")
+        if error := syntax_error(path, text):
+            yield f"{name}:{error.lineno}: not valid Python: {error.msg}"
         is_library = path.suffix in {".h", ".cpp"} and name.parts[0] not in {"tests", "bench"}
         for number, line in enumerate(text.splitlines(), 1):
             if is_library and UNAWAITED.search(line) and name.as_posix() not in MAY_BE_UNAWAITED:
@@ -101,4 +115,4 @@ def violations(root: pathlib.Path):
 
 
 if __name__ == "__main__":
-    sys.exit(report(violations, "no path outside the project, no .cu files, no copy of its own, no strays, every source is built"))
+    sys.exit(report(violations, "no path outside the project, no .cu files, no copy of its own, no strays, every source is built, every script parses"))

@@ -56,7 +56,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: another --max_restarts is noticed by
 }
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: the same --node_rank twice is noticed by all") {
-  disagree(settings_of(1, 1), "--node_rank 1 is used twice: by host " + host_name(), ", and to host " + host_name());
+  disagree(settings_of(1, 1), "--node_rank 1 is used twice: by host " + host_name(), ", and by host " + host_name());
 }
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: node 0 twice on one machine is noticed by all") {

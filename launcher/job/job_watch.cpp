@@ -156,8 +156,8 @@ void JobWatch::on_hang(const HangReport& report, const std::vector<RankView>& vi
 // Does nothing when the ranks made progress while --on_hang_command ran.
 void JobWatch::end_hanging_job() {
   if (options_.on_hang == Options::OnHang::kReport || supervisor_ == nullptr || !job_.findings.hang()) return;
-  supervisor_->stop_late("no rank made progress: " + job_.findings.hang()->verdict.sentence,
-                         options_.on_hang == Options::OnHang::kRestart);
+  supervisor_->stop_on_timeout("no rank made progress: " + job_.findings.hang()->verdict.sentence,
+                               options_.on_hang == Options::OnHang::kRestart);
 }
 
 void JobWatch::on_progress() {

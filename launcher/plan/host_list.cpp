@@ -25,7 +25,7 @@ bool are_equal_names(std::string_view a, std::string_view b) {
 // DNS allows 253 bytes; a user name may precede it.
 constexpr std::size_t kLongestHostName = 300;
 // Characters that have another meaning on a command line or in another launcher's list.
-constexpr std::string_view kNeverInHosts = "*=/?;|&<>()\"'`";
+constexpr std::string_view kInvalidHostCharacters = "*=/?;|&<>()\"'`";
 // The most characters of an invalid list that a message quotes.
 constexpr std::size_t kMostQuoted = 200;
 
@@ -33,7 +33,7 @@ constexpr std::size_t kMostQuoted = 200;
 bool is_host_name(std::string_view host) {
   return !host.empty() && host.size() <= kLongestHostName && !host.starts_with('-') && !host.starts_with('@') &&
          !host.ends_with('@') && std::all_of(host.begin(), host.end(), [](unsigned char c) {
-           return c > ' ' && c != 0x7f && kNeverInHosts.find(c) == std::string::npos;
+           return c > ' ' && c != 0x7f && kInvalidHostCharacters.find(c) == std::string::npos;
          });
 }
 

@@ -144,7 +144,7 @@ const std::vector<std::string>& place_options() {
   return names;
 }
 
-void take_from_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options) {
+void apply_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options) {
   Taker(context, given, options).take();
 }
 

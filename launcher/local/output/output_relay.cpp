@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kReadBytes = 256 << 10;
 // The number of reads, at the end, of output that will not be shown. It is limited because a process that writes
 // forever must not block ddprun.
-constexpr int kLastReads = 64;
+constexpr int kMaxFinalReads = 64;
 // The numbers of sources that are not a rank's stream.
 constexpr int kOwnMessages = -2;
 constexpr int kRawSource = -3;
@@ -120,7 +120,7 @@ void OutputRelay::watch(Source& source, bool on) {
 }
 
 // Returns the other of the rank's two streams if both are shown on one terminal, else null.
-OutputRelay::Source* OutputRelay::beside(const Source& source) const {
+OutputRelay::Source* OutputRelay::other_stream_on_terminal(const Source& source) const {
   if (!source.live) return nullptr;
   for (const auto& other : sources_) {
     if (other.get() != &source && other->live && &other->live->display() == &source.live->display() &&
@@ -134,7 +134,7 @@ OutputRelay::Source* OutputRelay::beside(const Source& source) const {
 // Reads a program's messages and progress bars (standard error) before the results that follow them (standard output).
 // The order in which two streams were written is not known, so without this rule it would be random.
 void OutputRelay::read_in_order(Source& source) {
-  Source* other = source.request.stream == Stream::kOutput ? beside(source) : nullptr;
+  Source* other = source.request.stream == Stream::kOutput ? other_stream_on_terminal(source) : nullptr;
   if (other != nullptr && other->fd && other->watched) read(*other);
   read(source);
 }
@@ -170,7 +170,7 @@ void OutputRelay::pass_on(Source& source, std::string_view bytes) {
   const bool has_own_lines = source.to != nullptr && source.live == nullptr && !unshown_;
   if (source.live && !unshown_) {
     // Without this a finished progress bar would stay below the next line until its program writes again.
-    Source* other = bytes.find('\n') == std::string_view::npos ? nullptr : beside(source);
+    Source* other = bytes.find('\n') == std::string_view::npos ? nullptr : other_stream_on_terminal(source);
     if (other != nullptr) other->live->settle();
     source.live->feed(bytes);
   }
@@ -306,7 +306,7 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
 void OutputRelay::drop_rest() {
   unshown_ = 0;
   for (const auto& source : sources_) {
-    for (int reads = 0; reads < kLastReads && source->fd && read(*source); ++reads) {
+    for (int reads = 0; reads < kMaxFinalReads && source->fd && read(*source); ++reads) {
     }
     if (source->fd) end(*source);
   }

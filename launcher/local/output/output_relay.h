@@ -82,7 +82,7 @@ class OutputRelay : public Messages {
   };
 
   // Returns the other stream of the same rank on the same terminal, or null.
-  Source* beside(const Source& source) const;
+  Source* other_stream_on_terminal(const Source& source) const;
   void read_in_order(Source& source);
   // Returns false when there is nothing to read now.
   bool read(Source& source);

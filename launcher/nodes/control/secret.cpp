@@ -15,7 +15,7 @@
 #endif
 
 namespace launcher::control {
-std::string exposure_of(const std::string& path) {
+std::string exposed_secret_warning(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return "";
   const unsigned int mode = status.st_mode & 07777U;

@@ -42,7 +42,7 @@ class Secret {
 bool has_secrets();
 
 // A warning for a secret file that other users can read or change; "" when there is no reason for one.
-std::string exposure_of(const std::string& path);
+std::string exposed_secret_warning(const std::string& path);
 
 // 64 hexadecimal digits that cannot be predicted, with and without libsodium. Throws LaunchError when the kernel
 // provides no random numbers.

@@ -39,7 +39,7 @@ std::string ElasticCoordinator::name(Id id) const {
 }
 
 void ElasticCoordinator::begin_joining() {
-  call_in(kSilentWait, [this] { print_who_is_missing(); });
+  call_after(kSilentWait, [this] { print_who_is_missing(); });
   apply(rounds_.at(Clock::now()));
 }
 
@@ -117,7 +117,7 @@ void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
                                .exit_status = leaving.reason.exit_status,
                                .text = leaving.reason.text,
                                .time = std::chrono::system_clock::now(),
-                               .may_come_again = true};
+                               .may_rejoin = true};
     numbers_.erase(number);
     forget(id);
     add_failure(notice);

@@ -31,7 +31,7 @@ inline Rounds::Cause cause_of(const FailureNotice& first, bool is_replaceable) {
   if (is_end_of_coordinator && !is_replaceable) return Cause::kFinal;
   // A departure is the end of a launcher that received a signal to stop. A launcher that was killed may be started
   // again, too, but counts as failed.
-  const bool is_departure = first.may_come_again && first.exit_status > to_int(ExitStatus::kSignalBase);
+  const bool is_departure = first.may_rejoin && first.exit_status > to_int(ExitStatus::kSignalBase);
   if (is_departure) return Cause::kDeparture;
   return is_end_of_coordinator ? Cause::kCoordinatorLoss : Cause::kFailure;
 }

@@ -286,7 +286,7 @@ bool ElasticRendezvous::can_restart() const {
 }
 
 void ElasticRendezvous::announce(FailureNotice notice) {
-  const bool hands_over = discovery_ && discovery_->is_lasting() && notice.may_come_again;
+  const bool hands_over = discovery_ && discovery_->is_lasting() && notice.may_rejoin;
   if (!info_ && coordinator_ && hands_over) {
     coordinator_->depart();
   } else if (!info_ && coordinator_) {

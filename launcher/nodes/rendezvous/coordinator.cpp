@@ -51,8 +51,8 @@ void Coordinator::begin_joining() {
                                  .on_twice = [this](int node) { foreign_came_twice(node); }});
     expect_torchrun();
   }
-  call_in(kSilentWait, [this] { print_who_is_missing(); });
-  call_in(options_.join_timeout, [this] { on_join_timeout(); });
+  call_after(kSilentWait, [this] { print_who_is_missing(); });
+  call_after(options_.join_timeout, [this] { on_join_timeout(); });
   start_when_complete();
 }
 

@@ -136,8 +136,7 @@ void Member::announce(FailureNotice notice) {
   notice.node = node_;
   if (notice.time == decltype(notice.time){}) notice.time = std::chrono::system_clock::now();
   if (!has_started_) {
-    if (!is_leaving_)
-      link_->send(control::Leaving{{notice.text, std::max(notice.exit_status, 1)}, !notice.may_come_again});
+    if (!is_leaving_) link_->send(control::Leaving{{notice.text, std::max(notice.exit_status, 1)}, !notice.may_rejoin});
     is_leaving_ = true;
     return;
   }

@@ -57,12 +57,12 @@ RoundCoordinator::~RoundCoordinator() {
   if (options_.side_channel) options_.side_channel->forget_members();
 }
 
-void RoundCoordinator::call_in(Clock::duration time, std::function<void()> action) {
+void RoundCoordinator::call_after(Clock::duration time, std::function<void()> action) {
   timers_.push_back(loop_.call_at(Clock::now() + time, std::move(action)));
 }
 
-void RoundCoordinator::call_in(Clock::duration time, void (RoundCoordinator::*action)()) {
-  call_in(time, [this, action] { (this->*action)(); });
+void RoundCoordinator::call_after(Clock::duration time, void (RoundCoordinator::*action)()) {
+  call_after(time, [this, action] { (this->*action)(); });
 }
 
 void RoundCoordinator::begin_round(int round, store::StoreServer& store) {
@@ -240,7 +240,7 @@ void RoundCoordinator::conclude() {
   if (phase_ != Phase::kDeciding) return;
   cancel_timers();
   if (!first_failure_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
-    call_in(kAskAgain, &RoundCoordinator::ask_all);
+    call_after(kAskAgain, &RoundCoordinator::ask_all);
   } else {
     decide();
   }
@@ -256,7 +256,7 @@ void RoundCoordinator::decide() {
   await_acknowledgements();
   // Nodes that were given up receive it, too: a node that was only frozen learns the reason.
   links_.send_to_all(control::Verdict{round_, first});
-  if (phase_ == Phase::kStopping) call_in(kSilentWait, &RoundCoordinator::print_running_nodes);
+  if (phase_ == Phase::kStopping) call_after(kSilentWait, &RoundCoordinator::print_running_nodes);
 }
 
 void RoundCoordinator::await_acknowledgements() {
@@ -292,7 +292,7 @@ void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
   asked_.clear();
   for (const auto& [id, number] : numbers_) asked_.insert(id);
   for (const auto& [id, number] : numbers_) links_.send(id, control::FailureQuery{.round = round_});
-  call_in(kSilentWait, &RoundCoordinator::print_who_is_silent);
+  call_after(kSilentWait, &RoundCoordinator::print_who_is_silent);
   end_when_all_are_there();
 }
 
@@ -343,7 +343,7 @@ void RoundCoordinator::on(Id id, const control::Ended& ended) {
   if (ended_.size() == 1) links_.ping_all();
   if (!is_end_counted_elsewhere() && ended_.size() == static_cast<std::size_t>(size()))
     ask_whether_all_are_there(Phase::kEnding);
-  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &RoundCoordinator::print_running_nodes);
+  if (phase_ == Phase::kRunning && ended_.size() == 1) call_after(kSilentWait, &RoundCoordinator::print_running_nodes);
 }
 
 // Prints, on the nodes that wait, which nodes still run.

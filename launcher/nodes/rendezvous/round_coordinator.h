@@ -131,7 +131,7 @@ class RoundCoordinator {
     return "the launcher of " + name +
            (phase_ == Phase::kEnding ? " did not confirm the end of the job: " : " is gone: ");
   }
-  void call_in(Clock::duration time, std::function<void()> action);
+  void call_after(Clock::duration time, std::function<void()> action);
   void cancel_timers() {
     for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   }
@@ -186,7 +186,7 @@ class RoundCoordinator {
   void print_who_is_silent();
   void end_stop();
   void end_round();
-  void call_in(Clock::duration time, void (RoundCoordinator::*action)());
+  void call_after(Clock::duration time, void (RoundCoordinator::*action)());
 
   std::set<Id> cut_off_;  // nodes that were given up and may still return to learn why all end
   std::map<Id, std::shared_ptr<store::StoreChannel>>

@@ -423,8 +423,8 @@ TEST_CASE("cause_of: a launcher that is told to stop leaves, and no failure is c
 TEST_CASE("cause_of: the end of the job's time is decided for all nodes, wherever it was noticed") {
   for (const int node : {0, 1}) {
     for (const bool is_replaceable : {true, false}) {
-      CHECK(cause_of(of_node(node, notice_of_lateness("h", "late", false)), is_replaceable) == Cause::kFinal);
-      CHECK(cause_of(of_node(node, notice_of_lateness("h", "hang", true)), is_replaceable) == Cause::kFailure);
+      CHECK(cause_of(of_node(node, notice_of_timeout("h", "late", false)), is_replaceable) == Cause::kFinal);
+      CHECK(cause_of(of_node(node, notice_of_timeout("h", "hang", true)), is_replaceable) == Cause::kFailure);
       CHECK(cause_of(of_node(node, {.exit_status = 7}), is_replaceable) == Cause::kFailure);
       CHECK(cause_of(of_node(node, {.is_regrouping = true}), is_replaceable) == Cause::kJoin);
     }

@@ -77,7 +77,7 @@ void JobWatch::watch_for_hangs() {
                                     .reports = options.timeout.count() > 0,
                                     .on_report = [this](const HangReport& report) { hang_watch_->report(report); },
                                     .on_progress = [this] { hang_watch_->resume_after_hang(); },
-                                    .on_silence = [this] { hang_watch_->judge_alone(); }});
+                                    .on_no_reply = [this] { hang_watch_->judge_alone(); }});
   }
   hang_watch_.emplace(loop_, messages_, std::move(options));
 }

@@ -66,7 +66,7 @@ std::map<std::uint32_t, Hello> HostStates::hellos() const {
 
 bool HostStates::have_all_answered() const {
   return std::all_of(states_.begin(), states_.end(),
-                     [](const HostState& state) { return state.hello || state.trouble; });
+                     [](const HostState& state) { return state.hello || state.connection_failure; });
 }
 
 bool HostStates::have_all_ended() const {
@@ -121,8 +121,8 @@ CheckReport HostCheck::report(const HostStates& hosts) const {
     }
     report.text += indented(texts_.at(number));
     std::string problem;
-    if (host.trouble) {
-      problem = (host.hello ? "start: " : "connection: ") + *host.trouble;
+    if (host.connection_failure) {
+      problem = (host.hello ? "start: " : "connection: ") + *host.connection_failure;
     } else if (!host.is_over()) {
       problem = "answer: it did not arrive in time";
     }

@@ -31,10 +31,10 @@ OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, 
       prefix_(std::move(prefix)),
       only_one_(only_one),
       host_(host_name()),
-      output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_room(); })),
+      output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_space_available(); })),
       scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
   if (!are_same_file(STDOUT_FILENO, STDERR_FILENO)) {
-    error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_room(); });
+    error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_space_available(); });
   }
   error_ = error_output_ ? error_output_.get() : output_.get();
   // The bytes of a single rank without prefix are passed on unchanged, so no live display is needed.
@@ -210,7 +210,7 @@ void OutputRelay::end(Source& source) {
   source.to->flush();
 }
 
-void OutputRelay::on_room() {
+void OutputRelay::on_space_available() {
   for (const StreamWriter* writer : {output_.get(), error_}) {
     if (writer->error() == 0 || writer->error() == EPIPE) continue;
     note_problem(std::string("output was lost: cannot write to standard ") +

@@ -94,7 +94,7 @@ class OutputRelay : public Messages {
   void print_text(std::string_view text);
   void watch(Source& source, bool on);
   void end(Source& source);
-  void on_room();
+  void on_space_available();
   void drop_rest();
   void note_problem(const std::string& text);
   void note_log_problem(const LogFile& file);

@@ -46,7 +46,7 @@ struct Format<Hello> {
                    {"max_restarts", m.max_restarts},
                    {"local_world_size", m.local_world_size},
                    {"role", shortened(m.role, kMaxName)}};
-    if (m.trouble) object["trouble"] = control::write(*m.trouble);
+    if (m.start_failure) object["trouble"] = control::write(*m.start_failure);
     return object;
   }
   static Hello read(JsonReader& r) {
@@ -64,7 +64,7 @@ struct Format<Hello> {
             .max_restarts = r.integer("max_restarts", 0, kMost),
             .local_world_size = r.integer("local_world_size", 1, kMaxRanks),
             .role = r.text("role", kMaxName)};
-    if (r.has("trouble")) m.trouble = read_reason(r, "trouble");
+    if (r.has("trouble")) m.start_failure = read_reason(r, "trouble");
     return m;
   }
 };

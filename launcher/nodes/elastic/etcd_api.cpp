@@ -241,9 +241,9 @@ std::optional<EtcdOutcome> parse_outcome(const HttpReply& reply) {
   }
   const json object = parse_reply(reply.body);
   if (reply.status != kOk || member(object, "header") == nullptr) return std::nullopt;
-  if (const json* held = member(object, "succeeded")) {
-    if (!held->is_boolean()) return std::nullopt;
-    outcome.held = held->get<bool>();
+  if (const json* succeeded = member(object, "succeeded")) {
+    if (!succeeded->is_boolean()) return std::nullopt;
+    outcome.succeeded = succeeded->get<bool>();
   }
   const json* responses = member(object, "responses");
   if (responses == nullptr) return outcome;

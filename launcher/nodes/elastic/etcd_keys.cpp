@@ -83,7 +83,7 @@ std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& 
   return std::optional<StoredHistory>(std::move(stored));
 }
 
-History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_point now) {
+History history_for_successor(const StoredHistory& stored, std::chrono::steady_clock::time_point now) {
   History history = stored.history;
   if (stored.host.empty() || history.rounds == 0) return history;
   ++history.restarts;

@@ -169,7 +169,7 @@ void StoreClient::on_event(std::uint32_t events) {
     return;
   }
   incoming_.append(bytes.data(), static_cast<std::size_t>(count));
-  if (state_ != State::kOtherService && (is_no_reply() || has_probed_)) {
+  if (state_ != State::kOtherService && (is_invalid_reply() || has_probed_)) {
     state_ = State::kOtherService;
     timer_.start_in(kOtherServiceWait, [this] { read_other_service(); });
   }
@@ -182,7 +182,7 @@ void StoreClient::on_event(std::uint32_t events) {
 
 // True when the received bytes cannot be the answer to the first request. An answer is a byte that is 0 or 1, with
 // nothing after it if there was only one request, or a text of a plausible length.
-bool StoreClient::is_no_reply() const {
+bool StoreClient::is_invalid_reply() const {
   if (incoming_.empty() || replies_.empty()) return false;
   const Reply& reply = replies_.front();
   if (reply.on_number) return false;
@@ -271,7 +271,7 @@ void StoreClient::get(std::string_view key, OnText on_value) {
   request(request_bytes(Opcode::kGet, key));
 }
 
-void StoreClient::remove_and_leave(std::string_view key) {
+void StoreClient::remove_and_disconnect(std::string_view key) {
   request(request_bytes(Opcode::kDelete, key));
 }
 

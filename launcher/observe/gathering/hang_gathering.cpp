@@ -90,7 +90,7 @@ void HangGathering::ask(milliseconds timeout) {
   if (std::exchange(has_asked_, true)) return;
   answer_timer_.start_in(kSampleAnswer, [this] {
     has_asked_ = false;
-    options_.on_silence();
+    options_.on_no_reply();
   });
   send(kNodeZero, {{"hang", "stuck"}, {"timeout", timeout.count()}});
 }

@@ -76,7 +76,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   options.is_separated = split.is_separated;
   options.remarks = std::move(split.remarks);
   options.counts_all_ranks = split.counts_all_ranks;
-  take_torchruns_variables(app, options);
+  apply_torchrun_variables(app, options);
   if (options.part_descriptor) forget_hosts(options);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(table)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, table)};

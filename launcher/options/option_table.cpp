@@ -57,8 +57,8 @@ void add_range(OptionText& text, const std::string& lowest, const std::string& h
 
 }  // namespace
 
-OptionText torchruns(OptionText text) {
-  text.traits.is_torchruns = true;
+OptionText torchrun_option(OptionText text) {
+  text.traits.is_torchrun_option = true;
   return text;
 }
 
@@ -102,7 +102,7 @@ ShownOption& OptionTable::show(CLI::Option* option, const OptionText& text) {
   for (const std::string& name : option->get_snames()) shown.names.push_back("-" + name);
   for (const std::string& name : option->get_lnames()) shown.names.push_back("--" + name);
   const std::string& name = option->get_lnames().front();
-  if (text.traits.is_torchruns) torchrun_names_.push_back(name);
+  if (text.traits.is_torchrun_option) torchrun_names_.push_back(name);
   if (text.traits.may_be_empty) emptiable_names_.push_back(name);
   return groups_[current_group_].options.emplace_back(std::move(shown));
 }

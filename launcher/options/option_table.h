@@ -24,10 +24,10 @@ class Option;
 namespace launcher {
 
 struct OptionTraits {
-  std::string unset = "none";  // shown as the default of an empty member
-  std::string zero{};          // the meaning of the value 0
-  bool is_torchruns = false;   // torchrun has it too, so its name may be abbreviated
-  bool may_be_empty = false;   // an empty value counts as if the option was not given, as torchrun's scripts pass it so
+  std::string unset = "none";       // shown as the default of an empty member
+  std::string zero{};               // the meaning of the value 0
+  bool is_torchrun_option = false;  // torchrun has it too, so its name may be abbreviated
+  bool may_be_empty = false;  // an empty value counts as if the option was not given, as torchrun's scripts pass it so
 };
 
 // The texts about an option. They do not repeat its default and its range.
@@ -39,7 +39,7 @@ struct OptionText {
   OptionTraits traits{};
 };
 
-OptionText torchruns(OptionText text);
+OptionText torchrun_option(OptionText text);
 
 // Whole numbers from `lowest` to `highest`.
 struct NumberRange {

@@ -19,11 +19,11 @@ constexpr int kClocksAsked = 4;
 std::string clock_line(const HostState& host) {
   if (!host.clock) return "";
   // Assumes that the host's clock was read in the middle of the round trip.
-  const double middle = static_cast<double>(host.clock->asked_ns) + static_cast<double>(host.clock_took_ns) / 2;
+  const double middle = static_cast<double>(host.clock->asked_ns) + static_cast<double>(host.clock_round_trip_ns) / 2;
   const double ahead = (static_cast<double>(host.clock->own_ns) - middle) / 1e9;
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(), "%.4f s %s this machine's, within %.4f s", std::abs(ahead),
-                ahead < 0 ? "behind" : "ahead of", static_cast<double>(host.clock_took_ns) / 2e9);
+                ahead < 0 ? "behind" : "ahead of", static_cast<double>(host.clock_round_trip_ns) / 2e9);
   return (std::abs(ahead) > kNotableSeconds ? "  note     clock: " : "  ok       clock: ") + std::string(text.data()) +
          "\n";
 }
@@ -96,9 +96,9 @@ void HostCheck::on_clock(HostState& host, std::string_view bytes) {
   const auto clock = decode<Clock>(bytes);
   if (!clock) return;
   const std::uint64_t took = wall_clock_ns() - clock->asked_ns;
-  if (!host.clock || took < host.clock_took_ns) {
+  if (!host.clock || took < host.clock_round_trip_ns) {
     host.clock = clock;
-    host.clock_took_ns = took;
+    host.clock_round_trip_ns = took;
   }
   if (++host.clocks < kClocksAsked) ask_clock(host.host.number);
 }

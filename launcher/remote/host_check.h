@@ -24,7 +24,7 @@ struct HostState {
   std::optional<Ending> ending = std::nullopt;  // how its ddprun ended
   std::array<bool, 2> is_output_over{};         // standard output, standard error
   std::optional<Clock> clock = std::nullopt;    // the fastest answer
-  std::uint64_t clock_took_ns = 0;
+  std::uint64_t clock_round_trip_ns = 0;
   int clocks = 0;
 
   // Its ddprun has ended; its output may still arrive.

@@ -33,7 +33,7 @@ bool is_own(const std::string& address) {
 }
 
 // How long the hosts may take to end in addition to the grace time.
-constexpr auto kBeyondAgentsGrace = 30s;
+constexpr auto kExtraAgentGraceTime = 30s;
 // How long connections may take to end when there is nothing more to send.
 constexpr auto kClosing = 5s;
 // How often ddprun checks whether to continue to wait for a reader.
@@ -276,7 +276,7 @@ void Session::stop(int signal) {
   send_amount(Kind::kSignal, kEveryHost, static_cast<std::uint32_t>(signal));
   if (kill_time_) return;
   kill_time_ = EventLoop::Clock::now() + options_.grace;
-  give_up_after(options_.grace + kBeyondAgentsGrace);
+  give_up_after(options_.grace + kExtraAgentGraceTime);
 }
 
 void Session::give_up_after(EventLoop::Clock::duration time) {

@@ -69,7 +69,7 @@ UniqueFd CoordinatorLinks::connect_locally() {
 }
 
 void CoordinatorLinks::accept_all(int listener) {
-  for (int i = 0; i < kAcceptedInARow; ++i) {
+  for (int i = 0; i < kMaxConsecutiveAccepts; ++i) {
     if (!has_room()) return pause_accepting();
     Accepted accepted = accept_connection(listener);
     if (accepted.is_out_of_resources) pause_accepting();

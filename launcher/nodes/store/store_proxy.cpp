@@ -43,7 +43,7 @@ StoreProxy::~StoreProxy() {
 }
 
 void StoreProxy::accept_all(int listener) {
-  for (int i = 0; i < kAcceptedInARow; ++i) {
+  for (int i = 0; i < kMaxConsecutiveAccepts; ++i) {
     Accepted accepted = accept_connection(listener);
     if (accepted.is_out_of_resources) pause_accepting();
     if (!accepted.fd) return;

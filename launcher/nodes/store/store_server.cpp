@@ -93,7 +93,7 @@ StoreServer::~StoreServer() {
 }
 
 void StoreServer::accept_all(int listener) {
-  for (int i = 0; i < kAcceptedInARow; ++i) {
+  for (int i = 0; i < kMaxConsecutiveAccepts; ++i) {
     Accepted accepted = accept_connection(listener);
     if (accepted.is_out_of_resources) pause_accepting();
     if (!accepted.fd) return;

@@ -151,8 +151,8 @@ json json_of(const RankSample& sample) {
               {"throttled", sample.delays.throttled_us},
               {"faults", sample.delays.major_faults},
               {"disk", sample.delays.disk_us},
-              {"disk_looks", sample.delays.disk_looks},
-              {"looks", sample.delays.looks},
+              {"disk_looks", sample.delays.disk_sample_count},
+              {"looks", sample.delays.sample_count},
               {"cpus", sample.delays.cpus}};
   for (const auto& [name, time] : sample.totals.named) object["named"][name] = {time.spent, time.waited};
   if (sample.gpu) {
@@ -174,8 +174,8 @@ std::optional<RankSample> sample_from(const json& object) try {
                                .throttled_us = object.at("throttled").get<std::uint64_t>(),
                                .major_faults = object.at("faults").get<std::uint64_t>(),
                                .disk_us = object.at("disk").get<std::uint64_t>(),
-                               .disk_looks = object.at("disk_looks").get<std::uint64_t>(),
-                               .looks = object.at("looks").get<std::uint64_t>(),
+                               .disk_sample_count = object.at("disk_looks").get<std::uint64_t>(),
+                               .sample_count = object.at("looks").get<std::uint64_t>(),
                                .cpus = rank_in(object, "cpus")}};
   const json named = object.value("named", json::object());
   for (const auto& [name, time] : named.items()) {

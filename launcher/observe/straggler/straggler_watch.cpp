@@ -92,7 +92,7 @@ std::vector<RankSample> StragglerWatch::samples_of(const std::vector<WatchedRank
     const auto totals = ddp::detail::read_step_totals(*rank.page);
     if (!totals) continue;
     RankSample sample{.rank = rank.rank, .host = options_.host, .totals = *totals};
-    if (rank.runs()) sample.delays = kernel_.look_at(writer_of(rank));
+    if (rank.runs()) sample.delays = kernel_.read_counters(writer_of(rank));
     if (options_.gpu_of) sample.gpu = options_.gpu_of(rank.rank);
     samples.push_back(std::move(sample));
   }
@@ -111,7 +111,7 @@ void StragglerWatch::take(const std::vector<WatchedRank>& ranks) {
   for (const RankShare& share : *interval) {
     times_[share.rank] = {share.own_per_step() / 1e6, share.waited_per_step() / 1e6};
   }
-  if (!options_.judges) return;
+  if (!options_.finds_stragglers) return;
   efficiency_.add(*interval);
   for (const StragglerChange& change : tracker_.add(std::move(*interval))) {
     if (change.is_over) {

@@ -45,7 +45,7 @@ bool OwnFiles::has(const std::string& file) const {
   return std::find(files_.begin(), files_.end(), identity) != files_.end();
 }
 
-TimelineWriter::TimelineWriter(const std::string& file, const Rests& rests)
+TimelineWriter::TimelineWriter(const std::string& file, const PartialMessages& rests)
     : path_(file), file_(file, ddp::detail::metadata_json(base_, -1, 0)), builder_(file_, base_.steady) {
   for (const auto& [number, rest] : rests) node_of(number).reader->feed(rest);
 }
@@ -127,8 +127,8 @@ std::string TimelineWriter::place() {
   return place_.empty() ? path_ : place_;
 }
 
-TimelineWriter::Rests TimelineWriter::finish() {
-  Rests rests;
+TimelineWriter::PartialMessages TimelineWriter::finish() {
+  PartialMessages rests;
   for (auto& [number, node] : nodes_) {
     feed(node);
     if (node.reader && !node.reader->rest().empty()) rests[number] = node.reader->rest();

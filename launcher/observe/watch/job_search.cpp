@@ -133,7 +133,7 @@ std::vector<std::string> own_sockets() {
   if (const std::string problem = make_runtime_folder(folder); !problem.empty()) {
     throw LaunchError("cannot search for jobs: " + problem);
   }
-  return living_sockets(folder);
+  return live_sockets(folder);
 }
 
 std::vector<std::string> all_sockets() {

@@ -23,7 +23,7 @@ constexpr auto kReplyTimeout = 10s;
 // A client that sends more bytes than this after the question is disconnected.
 constexpr std::size_t kMostDiscarded = 1 << 20;
 
-bool is_this_users(int fd) {
+bool is_same_user(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
@@ -42,7 +42,7 @@ bool ReplyServer::accept_from(int listener) {
   Accepted accepted = accept_connection(listener);
   UniqueFd fd = std::move(accepted.fd);
   if (!fd) return !accepted.is_out_of_resources;
-  if (questions_.for_this_user && !is_this_users(fd.get())) return true;
+  if (questions_.same_user_only && !is_same_user(fd.get())) return true;
   // A client that connects and sends nothing must not exclude other clients.
   if (sessions_.size() >= kMostSessions) end_oldest();
   const int number = fd.get();

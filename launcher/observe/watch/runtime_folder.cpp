@@ -119,7 +119,7 @@ ListeningSocket listen_in(const std::string& folder, pid_t pid) {
   return {.problem = "cannot create a socket in " + folder + ": " + std::strerror(error)};
 }
 
-std::vector<std::string> living_sockets(const std::string& folder) {
+std::vector<std::string> live_sockets(const std::string& folder) {
   std::vector<std::string> sockets;
   if (!make_runtime_folder(folder).empty()) return sockets;
   std::error_code error;

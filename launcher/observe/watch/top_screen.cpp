@@ -98,7 +98,7 @@ std::string short_ranges(const std::vector<int>& ranks) {
   return numbers.size() <= kWidestRanks ? numbers : cut(numbers, kWidestRanks - 3) + "...";
 }
 
-std::vector<std::size_t> columns_by_worth(const Cells& titles) {
+std::vector<std::size_t> columns_by_priority(const Cells& titles) {
   std::vector<std::size_t> order;
   const auto add = [&](const char* title) {
     const auto found = std::find(titles.begin(), titles.end(), title);
@@ -126,7 +126,7 @@ Lines fitted(const std::vector<Cells>& rows, std::size_t columns) {
   }
   std::vector<std::size_t> shown;
   std::size_t room = columns;
-  for (const std::size_t column : columns_by_worth(rows.front())) {
+  for (const std::size_t column : columns_by_priority(rows.front())) {
     const std::size_t gap = shown.empty() ? 0 : kColumnGap;
     if (room <= gap) break;
     const std::size_t left = room - gap;

@@ -15,11 +15,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A pause is 1/kPauses of the time waited so far, within limits. After a long wait it is 1/kLatePauses of that time,
-// within other limits. So a pause lengthens the wait by that part at most.
-constexpr int kPauses = 16;
+// A pause is 1/kPauseDivisor of the time waited so far, within limits. After a long wait it is 1/kLatePauseDivisor of
+// that time, within other limits. So a pause lengthens the wait by that part at most.
+constexpr int kPauseDivisor = 16;
 constexpr auto kShortestPause = 2ms;
-constexpr int kLatePauses = 512;
+constexpr int kLatePauseDivisor = 512;
 constexpr auto kLongestPause = 200ms;
 // Each resolution of a name starts a process, so these pauses are longer.
 constexpr int kUnresolvedPauses = 4;
@@ -65,8 +65,8 @@ void Connector::pause(Clock::duration time) {
 }
 
 Connector::Clock::duration Connector::pause_after(Clock::duration waited, Clock::duration early_pause) {
-  return std::max(part_of(waited, kPauses, kShortestPause, early_pause),
-                  part_of(waited, kLatePauses, kShortestPause, kLongestPause));
+  return std::max(part_of(waited, kPauseDivisor, kShortestPause, early_pause),
+                  part_of(waited, kLatePauseDivisor, kShortestPause, kLongestPause));
 }
 
 Connector::Clock::duration Connector::pause_after_refusal() const {

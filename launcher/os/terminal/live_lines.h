@@ -70,7 +70,7 @@ class LiveLines {
   TextStyle style_;
   TerminalParser parser_;
   std::size_t kept_rows_ = 0;       // rows above the cursor to which the rank has returned before
-  std::size_t climbed_ = 0;         // rows moved up since the last line feed, in one step or in several
+  std::size_t rows_moved_up_ = 0;   // rows moved up since the last line feed, in one step or in several
   std::size_t lines_since_up_ = 0;  // after too many, kept_rows_ is reset
 };
 

@@ -39,9 +39,9 @@ void parse_nodes(const std::string& text, Options& options) {
   if (std::count(text.begin(), text.end(), ':') > 1 || text.starts_with(':') || text.ends_with(':'))
     throw UsageError("--nnodes: expected N or MIN:MAX, got '" + text + "'");
   const std::size_t colon = text.find(':');
-  const int fewest = parse_number("--nnodes", text.substr(0, colon), 1, NumberRange::kMost);
+  const int fewest = parse_number("--nnodes", text.substr(0, colon), 1, NumberRange::kMax);
   const int most =
-      colon == std::string::npos ? fewest : parse_number("--nnodes", text.substr(colon + 1), 1, NumberRange::kMost);
+      colon == std::string::npos ? fewest : parse_number("--nnodes", text.substr(colon + 1), 1, NumberRange::kMax);
   if (fewest > most) {
     throw UsageError("--nnodes " + text + ": expected MIN:MAX, the fewest nodes first");
   }

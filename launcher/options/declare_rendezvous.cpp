@@ -66,11 +66,10 @@ void declare_rendezvous(OptionTable& table, RendezvousOptions& options) {
               "",
               {.unset = "one node: random; several: none", .is_torchrun_option = true, .may_be_empty = true}},
              options.rdzv_id);
-  table.text(
-      {"--rdzv_secret_file FILE", "Several nodes: only launchers with the same secret may join",
-       "From " + std::to_string(control::Secret::kShortest) + " to " + std::to_string(control::Secret::kLongest) +
-           " bytes; [who can reach what](many-nodes.md#who-can-reach-what)."},
-      options.secret_file);
+  table.text({"--rdzv_secret_file FILE", "Several nodes: only launchers with the same secret may join",
+              "From " + std::to_string(control::Secret::kMinSize) + " to " + std::to_string(control::Secret::kMaxSize) +
+                  " bytes; [who can reach what](many-nodes.md#who-can-reach-what)."},
+             options.secret_file);
   table.text({"--local_addr HOST",
               "Name or address under which the other nodes find this one",
               "Used if the number of nodes may change, and with `etcd`.",

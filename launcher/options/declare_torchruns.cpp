@@ -17,7 +17,7 @@
 namespace launcher {
 namespace {
 
-constexpr int kMostWholeSeconds = 1'000'000'000;
+constexpr int kMaxWholeSeconds = 1'000'000'000;
 
 // torchrun removes blanks as well. Quotes around the whole list come from YAML files, where no shell removes them.
 std::string without_quotes(std::string text) {
@@ -45,7 +45,7 @@ void check_setting(const std::string& name, const std::string& value) {
       "close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt", "rank", "read_timeout"};
   constexpr std::array<std::string_view, 6> kCertificates = {"ca_cert", "cacert",   "cert",
                                                              "key",     "ssl_cert", "ssl_cert_key"};
-  if (is_one_of(kNumbers, name)) parse_number("--rdzv_conf " + name, value, 0, kMostWholeSeconds);
+  if (is_one_of(kNumbers, name)) parse_number("--rdzv_conf " + name, value, 0, kMaxWholeSeconds);
   if (name == "cas_backoff_max_seconds") parse_seconds("--rdzv_conf " + name, value);
   if (name == "is_host" && !is_boolean_word(value)) {
     throw UsageError("--rdzv_conf is_host: expected true or false, got '" + value + "'");
@@ -177,7 +177,7 @@ void declare_torchruns(OptionTable& table, Options& options) {
                 "If neither is given, TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the time.",
                 {.unset = "--grace", .is_torchrun_option = true}},
                options.shutdown_timeout ? shown_seconds(*options.shutdown_timeout) : "", [&](const std::string& text) {
-                 const int seconds = parse_number("--shutdown_timeout", text, 0, kMostWholeSeconds);
+                 const int seconds = parse_number("--shutdown_timeout", text, 0, kMaxWholeSeconds);
                  options.shutdown_timeout = std::chrono::seconds(seconds);
                });
   declare_accepted(table);

@@ -43,9 +43,9 @@ OptionText torchrun_option(OptionText text);
 
 // Whole numbers from `lowest` to `highest`.
 struct NumberRange {
-  static constexpr int kMost = 1 << 20;  // large enough to mean no limit, so it is not shown
+  static constexpr int kMax = 1 << 20;  // large enough to mean no limit, so it is not shown
   int lowest = 0;
-  int highest = kMost;
+  int highest = kMax;
 };
 
 class OptionTable {

@@ -78,12 +78,12 @@ bool HostStates::are_all_finished() const {
 }
 
 std::string HostStates::names_of_unfinished() const {
-  constexpr std::size_t kMostNames = 4;
+  constexpr std::size_t kMaxNames = 4;
   std::vector<std::string> names;
   for (const HostState& state : states_) {
     if (!state.has_ended()) names.push_back(state.host.name);
   }
-  return (names.size() == 1 ? "host " : "hosts ") + ddp::detail::joined_some(names, kMostNames);
+  return (names.size() == 1 ? "host " : "hosts ") + ddp::detail::joined_some(names, kMaxNames);
 }
 
 HostCheck::HostCheck(std::size_t hosts, std::function<void(Frame)> send) : texts_(hosts), send_(std::move(send)) {}

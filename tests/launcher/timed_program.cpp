@@ -32,8 +32,8 @@ using PhaseScope = ddp::progress::PhaseScope;
 using ddp::timeline::Range;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMostRanks = 64;
-using Meeting = std::array<std::atomic<std::uint64_t>, kMostRanks>;
+constexpr std::size_t kMaxRankCount = 64;
+using Meeting = std::array<std::atomic<std::uint64_t>, kMaxRankCount>;
 
 Meeting& meeting_in(const std::string& folder) {
   const int fd = ::open((folder + "/meeting").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

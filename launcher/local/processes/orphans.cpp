@@ -37,7 +37,7 @@ using namespace std::chrono_literals;
 // Pauses between two checks. They grow from the first to the longest one. Processes whose parent ends become children
 // of this process without notice, so checks are repeated.
 constexpr auto kFirstPause = 50ms;
-constexpr auto kLongestSweepPause = 400ms;
+constexpr auto kMaxSweepPause = 400ms;
 
 }  // namespace
 
@@ -107,7 +107,7 @@ void OrphanSweep::look() {
     orphans_.ask();
   }
   timer_.start_in(pause_, [this] { look(); });
-  pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kLongestSweepPause);
+  pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kMaxSweepPause);
 }
 
 }  // namespace launcher

@@ -12,8 +12,8 @@ namespace launcher::control {
 class Secret {
  public:
   // The least size in bytes.
-  static constexpr std::size_t kShortest = 16;
-  static constexpr std::size_t kLongest = 4096;
+  static constexpr std::size_t kMinSize = 16;
+  static constexpr std::size_t kMaxSize = 4096;
 
   // Reads the secret from the file, without a newline at the end. Throws LaunchError when the file cannot be read, when
   // the secret is too short, or when this ddprun was built without libsodium.

@@ -28,7 +28,7 @@ ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, Coor
       roster_(options_.host, options_.order),
       rounds_(job.rounds, Clock::now(), job.history),
       search_time_(job.is_replaceable || job.rounds.budget.max_restarts == 0 ? 0ms : job.rounds.return_timeout),
-      least_(static_cast<std::size_t>(std::max(job.rounds.min_nodes, 2))),
+      min_nodes_(static_cast<std::size_t>(std::max(job.rounds.min_nodes, 2))),
       is_replaceable_(job.is_replaceable),
       on_change_(std::move(job.on_change)) {}
 

@@ -70,7 +70,7 @@ class ElasticCoordinator : public RoundCoordinator {
   std::string name(Id id) const override;
   FailureNotice judge(FailureNotice first) override;
   void on_success() override;
-  bool may_end_without_node() const override { return numbers_.size() >= least_; }
+  bool may_end_without_node() const override { return numbers_.size() >= min_nodes_; }
   bool awaits_lost_nodes() const override;
   int size() const override { return static_cast<int>(hosts_.size()); }
 
@@ -92,7 +92,7 @@ class ElasticCoordinator : public RoundCoordinator {
   std::chrono::milliseconds search_time_;
   // The number of nodes that must confirm a good end. A coordinator that is alone may itself be cut off from the
   // others.
-  std::size_t least_;
+  std::size_t min_nodes_;
   bool is_replaceable_;
   bool has_departed_ = false;  // another launcher becomes coordinator, or may become it
   std::function<void(Change)> on_change_;

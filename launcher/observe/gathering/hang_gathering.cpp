@@ -17,7 +17,7 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kRanksPerMessage = 16;
-constexpr milliseconds kLeastInterval{400};
+constexpr milliseconds kMinInterval{400};
 // The interval grows by this time for each node, so that the load of node 0 does not depend on the number of nodes.
 constexpr milliseconds kIntervalOfNode{15};
 
@@ -33,15 +33,15 @@ constexpr auto kSampleAnswer = 6s;
 constexpr double kMinIdleShare = 0.6;
 constexpr int kNodeZero = 0;
 // If ranks have called different collectives, the first difference is among the last calls.
-constexpr std::size_t kMostCalls = 40;
+constexpr std::size_t kMaxCalls = 40;
 // The size limit of a message, with some reserve.
-constexpr std::size_t kMostStackBytes = 20'000;
-constexpr std::size_t kMostCulprits = 1000;
+constexpr std::size_t kMaxStackBytes = 20'000;
+constexpr std::size_t kMaxCulprits = 1000;
 
 json json_within_limit(const RankView& view, std::uint64_t now) {
-  std::size_t calls = kMostCalls;
+  std::size_t calls = kMaxCalls;
   json object = json_of(view, now, calls);
-  while (calls > 1 && json_text(object, /*ensure_ascii=*/true).size() > kMostStackBytes)
+  while (calls > 1 && json_text(object, /*ensure_ascii=*/true).size() > kMaxStackBytes)
     object = json_of(view, now, calls /= 2);
   return object;
 }
@@ -54,7 +54,7 @@ SampleExchange::SampleExchange(int node, int nodes, std::function<void(int to, s
 void SampleExchange::send(const std::vector<RankSample>& samples) {
   const auto now = EventLoop::Clock::now();
   if (node_ == 0 || now < next_) return;
-  next_ = now + std::max(kLeastInterval, nodes_ * kIntervalOfNode);
+  next_ = now + std::max(kMinInterval, nodes_ * kIntervalOfNode);
   for (std::size_t begin = 0; begin < samples.size(); begin += kRanksPerMessage) {
     json list = json::array();
     for (std::size_t i = begin; i < std::min(begin + kRanksPerMessage, samples.size()); ++i) {
@@ -189,7 +189,7 @@ void HangGathering::judge_all() {
   json word{{"hang", "verdict"}};
   if (static_cast<double>(idle) >= kMinIdleShare * static_cast<double>(limit)) {
     Verdict verdict = judge(judged_, ddp::detail::page_clock());
-    verdict.culprits.resize(std::min(verdict.culprits.size(), kMostCulprits));
+    verdict.culprits.resize(std::min(verdict.culprits.size(), kMaxCulprits));
     word.update({{"kind", static_cast<int>(verdict.kind)},
                  {"culprits", verdict.culprits},
                  {"shown", options_.reports},

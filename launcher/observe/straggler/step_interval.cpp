@@ -8,7 +8,7 @@ namespace {
 
 // A rank that is this many samples behind the others is left out. It may have finished, for example.
 constexpr int kMaxSamplesBehind = 4;
-constexpr std::uint64_t kMostStepsBehind = 2;
+constexpr std::uint64_t kMaxStepsBehind = 2;
 
 double difference(std::uint64_t now, std::uint64_t before) {
   return now > before ? static_cast<double>(now - before) : 0;
@@ -122,7 +122,7 @@ bool StepIntervalBuilder::is_over(const std::vector<RankSample>& samples) {
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];
     if (sample.totals.steps > track.at_begin.totals.steps) continue;
-    if (furthest >= kMostStepsBehind) ++track.looks_without_step;
+    if (furthest >= kMaxStepsBehind) ++track.looks_without_step;
     all_have = all_have && track.looks_without_step >= kMaxSamplesBehind;
   }
   return all_have;

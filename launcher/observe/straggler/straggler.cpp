@@ -17,11 +17,11 @@ namespace {
 using RankPhase = ddp::progress::Phase;
 
 // The least share of intervals in which a straggler is above the median by half of the threshold.
-constexpr double kMostIntervals = 0.7;
+constexpr double kMaxIntervals = 0.7;
 // The lost time must be at least this share of the step to be reported.
-constexpr double kLeastShareOfStep = 0.02;
+constexpr double kMinShareOfStep = 0.02;
 // The other ranks must have waited for at least this share of the time that the rank takes longer.
-constexpr double kLeastWaited = 0.5;
+constexpr double kMinWaited = 0.5;
 
 const RankShare* find(const StepInterval& interval, int rank) {
   const auto found =
@@ -44,7 +44,7 @@ bool is_lasting(const std::vector<double>& ratios, double threshold) {
   const auto slow =
       std::count_if(ratios.begin(), ratios.end(), [&](double ratio) { return ratio > 1 + threshold / 2; });
   return !ratios.empty() && low_median(ratios) > 1 + threshold &&
-         static_cast<double>(slow) >= kMostIntervals * static_cast<double>(ratios.size());
+         static_cast<double>(slow) >= kMaxIntervals * static_cast<double>(ratios.size());
 }
 
 bool is_waited_for(const RankShare& slow, const StepInterval& all, double excess_us) {
@@ -53,7 +53,7 @@ bool is_waited_for(const RankShare& slow, const StepInterval& all, double excess
   const auto& others = *std::max_element(
       all.begin(), all.end(), [](const auto& a, const auto& b) { return a.waited_per_step() < b.waited_per_step(); });
   const double others_waited = all.size() == 2 ? others.waited_per_step() : waited;
-  return others_waited - slow.waited_per_step() >= kLeastWaited * excess_us;
+  return others_waited - slow.waited_per_step() >= kMinWaited * excess_us;
 }
 
 // Returns the phase in which the rank is furthest above the median of all. Phases of the program have their own names.
@@ -99,7 +99,7 @@ std::optional<Straggler> judge(const RankShare& slow, const StepInterval& all,
   const double median = median_of(all, [](const RankShare& each) { return each.own_per_step(); });
   const double excess = slow.own_per_step() - median;
   const double step = slow.time / static_cast<double>(std::max<std::uint64_t>(slow.steps, 1));
-  if (median <= 0 || excess <= threshold * median || excess < kLeastShareOfStep * step) return std::nullopt;
+  if (median <= 0 || excess <= threshold * median || excess < kMinShareOfStep * step) return std::nullopt;
   const auto ratios = ratios_of(intervals, slow.rank);
   if (!is_lasting(ratios, threshold) || !is_waited_for(slow, all, excess)) return std::nullopt;
   const double median_with_cpu = median_of(all, own_with_cpu);

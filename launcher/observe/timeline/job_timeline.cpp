@@ -125,7 +125,7 @@ void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
 void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
   send_open_events();
   for (const WatchedRank& rank : ranks_) {
-    if (rank.timeline) most_steps_ = std::max(most_steps_, rank.timeline->step.load(std::memory_order_relaxed));
+    if (rank.timeline) max_steps_ = std::max(max_steps_, rank.timeline->step.load(std::memory_order_relaxed));
   }
   if (collector_) collector_->end_all();
   if (stream_) stream_->end_node();
@@ -139,9 +139,9 @@ void JobTimeline::print_why_empty() {
       std::exchange(has_reported_empty_, true)) {
     return;
   }
-  const std::string why = plan_.mode == RecordingMode::kSteps && most_steps_ > 0
+  const std::string why = plan_.mode == RecordingMode::kSteps && max_steps_ > 0
                               ? "no rank reached step " + std::to_string(plan_.first) + "; the ranks ran " +
-                                    std::to_string(most_steps_) + " steps"
+                                    std::to_string(max_steps_) + " steps"
                               : "no rank recorded anything; only programs that use ddprun's library do";
   messages_.print("the timeline in " + writer_->path() + " is empty: " + why);
 }

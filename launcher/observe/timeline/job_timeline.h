@@ -81,8 +81,8 @@ class JobTimeline {
   OpenEvents open_events_;
   int restart_ = 0;
   bool has_reported_empty_ = false;
-  std::uint64_t most_steps_ = 0;  // the largest number of steps of a rank
-  std::string partial_orders_;    // from the coordinator; may be incomplete
+  std::uint64_t max_steps_ = 0;  // the largest number of steps of a rank
+  std::string partial_orders_;   // from the coordinator; may be incomplete
   OwnFiles own_files_;
   std::unique_ptr<TimelineWriter> writer_;
   std::unique_ptr<NodeStreamWriter> stream_;

@@ -38,13 +38,13 @@ bool has_begun_to_train(const ddp::detail::Page& page) {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestInterval = 1s;
-constexpr milliseconds kShortestInterval = 20ms;
+constexpr milliseconds kMaxCheckInterval = 1s;
+constexpr milliseconds kMinCheckInterval = 20ms;
 // The longest pause between checks for connections to the store, in a job that is not known to train.
-constexpr milliseconds kLongestStorePause = 60s;
+constexpr milliseconds kMaxStorePause = 60s;
 // The pause before all nodes are asked again, after some made progress.
 constexpr milliseconds kAskRankAgain = 1s;
-constexpr std::size_t kMostUnseenStacks = 8;
+constexpr std::size_t kMaxUnseenStacks = 8;
 // How long a rank may take to answer with its stack.
 constexpr auto kStackTimeout = 2s;
 // How long a program that prints its stack itself has for that, before the job may be stopped.
@@ -167,8 +167,8 @@ HangWatch::HangWatch(EventLoop& loop, Messages& messages, HangWatchOptions optio
     : loop_(loop),
       messages_(messages),
       options_(std::move(options)),
-      interval_(options_.timeout > 0s ? std::clamp(options_.timeout / 8, kShortestInterval, kLongestInterval)
-                                      : kLongestInterval),
+      interval_(options_.timeout > 0s ? std::clamp(options_.timeout / 8, kMinCheckInterval, kMaxCheckInterval)
+                                      : kMaxCheckInterval),
       observer_(interval_, options_.host),
       store_pause_(interval_),
       stacks_(loop, options_.stack_signal, options_.ranks) {
@@ -258,7 +258,7 @@ bool HangWatch::may_report_hang() {
   const auto now = EventLoop::Clock::now();
   if (now < check_store_after_) return false;
   check_store_after_ = now + store_pause_;
-  store_pause_ = std::min(2 * store_pause_, kLongestStorePause);
+  store_pause_ = std::min(2 * store_pause_, kMaxStorePause);
   std::vector<pid_t> running;
   for (const WatchedRank& rank : options_.ranks()) {
     if (rank.runs()) running.push_back(rank.pid);
@@ -277,7 +277,7 @@ std::vector<int> HangWatch::begin_report() {
     const auto view =
         std::find_if(views_.begin(), views_.end(), [&](const auto& each) { return each.rank == culprit; });
     const bool is_seen = view != views_.end() && view->progress;
-    if (wanted.empty() || (!is_seen && wanted.size() < kMostUnseenStacks)) wanted.push_back(culprit);
+    if (wanted.empty() || (!is_seen && wanted.size() < kMaxUnseenStacks)) wanted.push_back(culprit);
   }
   const bool is_wanted = verdict.waiter && std::find(wanted.begin(), wanted.end(), *verdict.waiter) != wanted.end();
   if (verdict.waiter && !is_wanted) wanted.push_back(*verdict.waiter);

@@ -158,9 +158,9 @@ std::vector<pid_t> children_of(pid_t pid) {
 }
 
 std::vector<pid_t> process_tree_of(pid_t pid) {
-  constexpr std::size_t kMost = 1000;  // the limit for a program that starts processes faster than they are counted
+  constexpr std::size_t kMax = 1000;  // the limit for a program that starts processes faster than they are counted
   std::vector<pid_t> family{pid};
-  for (std::size_t i = 0; i < family.size() && family.size() < kMost; ++i) {
+  for (std::size_t i = 0; i < family.size() && family.size() < kMax; ++i) {
     const auto children = children_of(family[i]);
     family.insert(family.end(), children.begin(), children.end());
   }

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 constexpr auto kStackInterval = 1ms;
 // How long one thread may take; then the next one is asked.
 constexpr auto kThreadTimeout = 500ms;
-constexpr std::size_t kMostThreads = 128;
+constexpr std::size_t kMaxThreads = 128;
 // The signal handler, and the frame through which the kernel returns.
 constexpr std::size_t kHandlerFrames = 2;
 
@@ -34,11 +34,11 @@ std::vector<pid_t> threads_of(pid_t pid) {
   std::sort(threads.begin(), threads.end());
   const auto main = std::find(threads.begin(), threads.end(), pid);
   if (main != threads.end()) std::rotate(threads.begin(), main, main + 1);
-  threads.resize(std::min(threads.size(), kMostThreads));
+  threads.resize(std::min(threads.size(), kMaxThreads));
   return threads;
 }
 
-constexpr std::size_t kMostProcesses = 16;
+constexpr std::size_t kMaxProcesses = 16;
 
 ThreadStack kernel_state_of(pid_t thread) {
   std::string name = proc_text(thread, "comm");
@@ -56,7 +56,7 @@ bool read_python(RankStacks& rank) {
     if (thread.python.empty()) thread.problem = "none, as it runs no Python";
   }
   const auto family = process_tree_of(rank.pid);
-  for (std::size_t i = 1; i < std::min(family.size(), kMostProcesses + 1); ++i) {
+  for (std::size_t i = 1; i < std::min(family.size(), kMaxProcesses + 1); ++i) {
     ThreadStack process = kernel_state_of(family[i]);
     process.is_process = true;
     process.python = std::move(python_stacks(family[i])[family[i]]);

@@ -124,7 +124,7 @@ void LiveLines::apply_control(char control, std::string& finished) {
       if (column_ > 0) --column_;
       break;
     case '\t':
-      column_ = std::min(kMostColumns - 1, (column_ / kTabStop + 1) * kTabStop);
+      column_ = std::min(kMaxColumns - 1, (column_ / kTabStop + 1) * kTabStop);
       break;
     default:
       break;
@@ -143,7 +143,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
       go_down(count);
       break;
     case 'C':
-      column_ = std::min(kMostColumns - 1, column_ + std::min(count, kMostColumns));
+      column_ = std::min(kMaxColumns - 1, column_ + std::min(count, kMaxColumns));
       break;
     case 'D':
       column_ -= std::min(column_, count);
@@ -157,7 +157,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
       column_ = 0;
       break;
     case 'G':
-      column_ = std::min(kMostColumns, count) - 1;
+      column_ = std::min(kMaxColumns, count) - 1;
       break;
     case 'J':
       erase_in_screen(number_in(parameters, 0));
@@ -175,7 +175,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
 
 void LiveLines::put(std::string_view character, std::string& finished) {
   const auto width = static_cast<std::size_t>(widths_->of(character));
-  if (column_ + width > kMostColumns) {
+  if (column_ + width > kMaxColumns) {
     // Wraps the line as a terminal would; no text is lost.
     if (row_ == 0 && rows_.size() == 1) {
       finished.append(prefix_).append(rows_[0].text()).append(LinePrefixer::kContinues);
@@ -196,22 +196,22 @@ void LiveLines::line_feed(std::string& finished) {
   if (++lines_since_up_ > kept_rows_ + kTimeout) {
     kept_rows_ = 0;
     settle(finished);
-  } else if (row_ > kMostRows) {
-    commit(row_ - kMostRows, finished);
+  } else if (row_ > kMaxRows) {
+    commit(row_ - kMaxRows, finished);
   }
 }
 
 void LiveLines::go_up(std::size_t rows) {
   lines_since_up_ = 0;
   // A larger number means the top of the screen, which does not belong to the rank.
-  rows_moved_up_ += std::min(rows, kMostRows + 1);
-  if (rows > row_ && rows_moved_up_ <= kMostRows) kept_rows_ = std::max(kept_rows_, rows_moved_up_);
+  rows_moved_up_ += std::min(rows, kMaxRows + 1);
+  if (rows > row_ && rows_moved_up_ <= kMaxRows) kept_rows_ = std::max(kept_rows_, rows_moved_up_);
   row_ -= std::min(row_, rows);
 }
 
 void LiveLines::go_down(std::size_t rows) {
   rows_moved_up_ -= std::min(rows_moved_up_, rows);
-  row_ = std::min(rows_.size() - 1, row_ + std::min(rows, kMostRows));
+  row_ = std::min(rows_.size() - 1, row_ + std::min(rows, kMaxRows));
 }
 
 void LiveLines::erase_in_row(std::size_t mode) {

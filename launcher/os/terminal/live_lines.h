@@ -23,8 +23,8 @@ struct ShownRow {
 class LiveLines {
  public:
   // The rows that one rank can redraw, and the columns of one row. Rows above and columns beyond are finished.
-  static constexpr std::size_t kMostRows = 32;
-  static constexpr std::size_t kMostColumns = 4096;
+  static constexpr std::size_t kMaxRows = 32;
+  static constexpr std::size_t kMaxColumns = 4096;
 
   // `widths` must outlive it.
   explicit LiveLines(const CharacterWidth& widths) : widths_(&widths) {}

@@ -72,7 +72,7 @@ void run_nodes(Shared& shared, int first, int step, int nodes, int ranks, std::u
     for (const auto& node : all) {
       if (phase == Phase::kJoin) node->join();
       if (phase == Phase::kStore) node->use_store();
-      if (phase == Phase::kQuiet) node->answer_at_once();
+      if (phase == Phase::kQuiet) node->answer_immediately();
     }
     if (phase == Phase::kFail && first == 1) {
       shared.failed = now_microseconds();
@@ -103,7 +103,7 @@ class Job {
       children_.push_back(child);
     }
     launcher::CoordinatorOptions options{.host = hello()};
-    options.meeting = "host0:29500";
+    options.rendezvous_address = "host0:29500";
     options.join_timeout = 600s;
     options.timeout = [this] { return timeout(); };
     coordinator_ = std::make_unique<launcher::Coordinator>(loop_, messages_, std::move(options));

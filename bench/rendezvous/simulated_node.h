@@ -46,7 +46,7 @@ class Node {
     using namespace launcher::store;
     const std::shared_ptr<StoreChannel> store_channel = member_->store_channel();
     store_channel->on_bytes = [this](std::string_view bytes) { link_->on_received(bytes); };
-    store_channel->on_room = [] {};
+    store_channel->on_space_available = [] {};
     store_channel->on_closed = [this] { ++shared_.lost; };
     link_ = std::make_unique<ChannelLink>(
         store_channel, ChannelLink::Callbacks{.on_frame = [this](const Frame& frame) { on_reply(frame); },
@@ -56,7 +56,7 @@ class Node {
   }
 
   // The ranks are running: from now on a silent node counts as lost.
-  void answer_at_once() {
+  void answer_immediately() {
     is_running_ = true;
     if (member_) member_->announce_timeout();
   }

@@ -77,7 +77,8 @@ RendezvousSettings JobRun::rendezvous_settings() {
 }
 
 void JobRun::print_threads() {
-  if (attempt_ > 0 || is_silent_part() || options_.nproc_per_node == 1 || has_variable(inherited_, "OMP_NUM_THREADS"))
+  if (attempt_ > 0 || other_node_prints() || options_.nproc_per_node == 1 ||
+      has_variable(inherited_, "OMP_NUM_THREADS"))
     return;
   messages().print("OMP_NUM_THREADS is not set: ddprun sets it to " + std::to_string(environment_.default_omp_threads) +
                    " for each rank (" + std::to_string(cpus_) +
@@ -122,12 +123,12 @@ void JobRun::run_until(EventLoop::Clock::time_point deadline, const std::functio
 }
 
 // Returns false when ddprun was asked to stop before the nodes met, or when the nodes could not meet.
-bool JobRun::meet() {
+bool JobRun::join_nodes() {
   const auto gives_up = [this] { return supervisor_->is_stopping() || supervisor_->must_end_now(); };
   while (!rendezvous_->info()) {
     if (gives_up()) return false;
     if (const auto failure = rendezvous_->join_failure()) {
-      if (!is_silent_part()) messages().print(failure->text);
+      if (!other_node_prints()) messages().print(failure->text);
       join_status_ = failure->exit_status;
       while (!rendezvous_->has_left() && !gives_up()) loop_.run_once();
       return false;
@@ -168,7 +169,7 @@ void JobRun::start_ranks() {
 }
 
 // The other nodes have started their ranks. This tells them to stop these ranks.
-void JobRun::give_up_on(const LaunchError& error) {
+void JobRun::abort_job(const LaunchError& error) {
   rendezvous_->announce({.exit_status = to_int(error.status()), .text = error.what(), .is_final = true});
   rendezvous_->leave(false);
   while (!rendezvous_->has_left() && !supervisor_->must_end_now()) loop_.run_once();
@@ -180,8 +181,8 @@ void JobRun::watch_start() {
   start_watch_.emplace(
       loop_, ranks_store_->ports(), *options_.start_timeout, [this] { return supervisor_->running_ranks(); },
       [this](std::vector<int> missing) {
-        stop_late(rank_list(std::move(missing)) + " had not reached the store within the " +
-                  seconds_text(*options_.start_timeout) + " of --start_timeout");
+        stop_on_timeout(rank_list(std::move(missing)) + " had not reached the store within the " +
+                        seconds_text(*options_.start_timeout) + " of --start_timeout");
       },
       [this] {
         if (store::StoreServer* store = rendezvous_->store()) store->release();
@@ -244,12 +245,12 @@ std::optional<JobEnd> JobRun::run_attempt() {
   rendezvous_->begin_round(attempt_);
   print_threads();
   start_supervisor();
-  if (!meet()) return std::nullopt;
+  if (!join_nodes()) return std::nullopt;
   try {
     find_store();
     start_ranks();
   } catch (const LaunchError& error) {
-    give_up_on(error);
+    abort_job(error);
     throw;
   }
   rendezvous_->ranks_started();
@@ -285,7 +286,7 @@ bool JobRun::has_restarts_left() const {
 // A job is restarted after a failure, not after a request to stop or after --timeout.
 bool JobRun::should_restart(const JobEnd& end) const {
   return has_restarts_left() && exit_status(end) != 0 && !supervisor_->was_stop_requested() &&
-         (!end.is_late() || end.late_restarts) && !is_over() && !(end.elsewhere && end.elsewhere->is_final) &&
+         (!end.is_late() || end.restarts_after_timeout) && !is_over() && !(end.elsewhere && end.elsewhere->is_final) &&
          rendezvous_->can_restart();
 }
 
@@ -299,7 +300,7 @@ bool JobRun::wait_before_restart() {
 // restart or for a reader of its output.
 void JobRun::on_timeout() {
   timed_out_at_ = EventLoop::Clock::now();
-  if (supervisor_) stop_late("--timeout expired");
+  if (supervisor_) stop_on_timeout("--timeout expired");
 }
 
 void JobRun::print_why_not_restarted(const JobEnd& end) {

@@ -54,7 +54,7 @@ class JobRun {
   RendezvousSettings rendezvous_settings();
   void print_threads();
   void start_supervisor();
-  bool meet();
+  bool join_nodes();
   void find_store();
   bool watches(std::uint16_t peer_port) { return start_watch_ && start_watch_->connected(peer_port); }
   void start_ranks();
@@ -66,7 +66,7 @@ class JobRun {
   // Why ddprun itself sent the rank a signal before the job was stopped; empty if ddprun did not.
   std::string signal_reason(const RankEnd& rank) const { return file_timer_ ? file_timer_->reason_for(rank.pid) : ""; }
   void announce_failure(const JobEnd& end, std::size_t first);
-  void give_up_on(const LaunchError& error);
+  void abort_job(const LaunchError& error);
   void leave(JobEnd& end);
   std::optional<JobEnd> run_attempt();
   bool has_restarts_left() const;
@@ -79,8 +79,10 @@ class JobRun {
   bool is_over() const { return supervisor_->must_end_now() || timed_out_at_.has_value(); }
   // True when another node of the job prints the text that is equal on all nodes: one ddprun shows the output of all
   // nodes.
-  bool is_silent_part() const { return options_.part_descriptor && options_.node_rank > 0; }
-  void stop_late(const std::string& why) { supervisor_->stop_late(why + option_sources(why, options_.variables)); }
+  bool other_node_prints() const { return options_.part_descriptor && options_.node_rank > 0; }
+  void stop_on_timeout(const std::string& why) {
+    supervisor_->stop_on_timeout(why + option_sources(why, options_.variables));
+  }
   void on_timeout();
   void finish_output(const JobEnd* end);
   void depart();

@@ -77,14 +77,14 @@ void JobWatch::watch_for_hangs() {
                                     .reports = options.timeout.count() > 0,
                                     .on_report = [this](const HangReport& report) { hang_watch_->report(report); },
                                     .on_progress = [this] { hang_watch_->resume_after_hang(); },
-                                    .on_silence = [this] { hang_watch_->judge_alone(); }});
+                                    .on_no_reply = [this] { hang_watch_->judge_alone(); }});
   }
   hang_watch_.emplace(loop_, messages_, std::move(options));
 }
 
 void JobWatch::watch_for_stragglers() {
   StragglerWatchOptions options{.threshold = options_.straggler_threshold,
-                                .judges = place_.node == 0,
+                                .finds_stragglers = place_.node == 0,
                                 .host = job_.host,
                                 .ranks = [this] { return supervisor_->watched_ranks(); },
                                 .gpu_of = [this](int rank) { return gpu_of(rank); },
@@ -136,7 +136,7 @@ std::set<pid_t> JobWatch::store_users(const std::vector<pid_t>& pids) const {
   std::set<pid_t> users;
   if (sockets.empty()) return users;
   for (const pid_t pid : pids) {
-    const std::vector<pid_t> family = family_of(pid);
+    const std::vector<pid_t> family = process_tree_of(pid);
     const bool is_connected =
         std::any_of(family.begin(), family.end(), [&](pid_t process) { return !sockets_of(process, sockets).empty(); });
     if (is_connected) users.insert(pid);
@@ -156,8 +156,8 @@ void JobWatch::on_hang(const HangReport& report, const std::vector<RankView>& vi
 // Does nothing when the ranks made progress while --on_hang_command ran.
 void JobWatch::end_hanging_job() {
   if (options_.on_hang == Options::OnHang::kReport || supervisor_ == nullptr || !job_.findings.hang()) return;
-  supervisor_->stop_late("no rank made progress: " + job_.findings.hang()->verdict.sentence,
-                         options_.on_hang == Options::OnHang::kRestart);
+  supervisor_->stop_on_timeout("no rank made progress: " + job_.findings.hang()->verdict.sentence,
+                               options_.on_hang == Options::OnHang::kRestart);
 }
 
 void JobWatch::on_progress() {
@@ -225,7 +225,7 @@ nlohmann::ordered_json JobWatch::document() const {
         figures.own_step_seconds = times->own_seconds;
         figures.waited_step_seconds = times->waited_seconds;
       }
-      if (const Straggler* straggler = straggler_watch_->straggler(view.rank)) figures.holds_up = to_text(*straggler);
+      if (const Straggler* straggler = straggler_watch_->straggler(view.rank)) figures.delay_text = to_text(*straggler);
       figures.gpu = gpu_of(view.rank);
       figures.view = std::move(view);
       ranks.push_back(std::move(figures));

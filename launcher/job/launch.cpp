@@ -177,9 +177,9 @@ int print_preview(const Options& options, const std::optional<Program>& program,
   return to_int(ExitStatus::kSuccess);
 }
 
-void print_exposure(const Options& options) {
+void print_secret_warning(const Options& options) {
   const std::string exposure =
-      options.nnodes > 1 && !options.part_descriptor ? control::exposure_of(options.secret_file) : "";
+      options.nnodes > 1 && !options.part_descriptor ? control::exposed_secret_warning(options.secret_file) : "";
   if (!exposure.empty()) print_line(exposure);
   if (options.nnodes > 1 && options.rdzv_backend == "etcd-v2") {
     print_line("--rdzv_backend etcd-v2 is treated as etcd: ddprun uses the API v3 of etcd 3.4 or newer");
@@ -190,10 +190,10 @@ void print_exposure(const Options& options) {
 void print_remarks(const Options& options) {
   if (options.part_descriptor || options.mode == Options::Mode::kCheck) return;
   for (const std::string& line : options.remarks) print_line(line);
-  for (const std::string& line : doubtful_exports(options)) print_line(line);
-  if (const auto line = idle_identity(options)) print_line(*line);
-  if (const auto line = doubtful_module(options)) print_line(*line);
-  if (const auto line = truth_as_program(options)) print_line(*line);
+  for (const std::string& line : suspicious_exports(options)) print_line(line);
+  if (const auto line = unused_identity(options)) print_line(*line);
+  if (const auto line = suspicious_module(options)) print_line(*line);
+  if (const auto line = boolean_as_program(options)) print_line(*line);
   if (const auto line = launcher_in_rank(options)) print_line(*line);
   if (const auto line = misplaced_nodes(options)) print_line(*line);
 }
@@ -262,7 +262,7 @@ int run(Options options, ProcessTitle& title, const Answer& answer) {
   if (!ranks.hint.empty()) print_line(ranks.hint);
   print_notes(options);
   for (const std::string& line : absent_ranks(options)) print_line(line + option_sources(line, options.variables));
-  print_exposure(options);
+  print_secret_warning(options);
   if (options.mode == Options::Mode::kDryRun) return print_preview(options, program, answer);
   return run_job(std::move(options), std::move(program), title);
 }

@@ -99,11 +99,11 @@ class Silent : public Messages {
 
 }  // namespace
 
-int notify_other_nodes(const Options& options, const JoinFailure& trouble) {
-  if (options.nnodes == 1) return trouble.exit_status;
+int notify_other_nodes(const Options& options, const JoinFailure& start_failure) {
+  if (options.nnodes == 1) return start_failure.exit_status;
   try {
     RendezvousSettings settings = rendezvous_settings(options, plan_environment(options, 0, "", 1));
-    settings.trouble = trouble;
+    settings.start_failure = start_failure;
     settings.is_any_ending = [] { return false; };
     settings.on_failure = [](const FailureNotice&) {};
     EventLoop loop;
@@ -118,7 +118,7 @@ int notify_other_nodes(const Options& options, const JoinFailure& trouble) {
       return failure->exit_status;
   } catch (const LaunchError&) {  // the other nodes cannot be informed; their own timeouts end them
   }
-  return trouble.exit_status;
+  return start_failure.exit_status;
 }
 
 const RendezvousKind* find_rendezvous(const Options& options) {

@@ -16,7 +16,7 @@ namespace launcher {
 // Called by a node that cannot start its part of a job on several nodes. Connects to the other nodes to inform them, so
 // that they do not wait for this one. Returns when they know, or when they have not arrived within seconds. Returns the
 // exit status of all nodes, or the node's own if it is alone.
-int notify_other_nodes(const Options& options, const JoinFailure& trouble);
+int notify_other_nodes(const Options& options, const JoinFailure& start_failure);
 
 struct RendezvousKind {
   std::string_view name;

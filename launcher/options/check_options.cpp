@@ -16,7 +16,7 @@ namespace launcher {
 namespace {
 
 // The most characters of a name that the launchers send to each other.
-constexpr std::size_t kLongestName = 1024;
+constexpr std::size_t kMaxNameLength = 1024;
 
 void check_export(const std::string& entry) {
   const std::string name = entry.substr(0, entry.find('='));
@@ -129,8 +129,8 @@ void check_backend(const std::string& name) {
 
 void check_rendezvous(Options& options) {
   const std::string nodes = "--nnodes " + std::to_string(options.nnodes);
-  if (options.rdzv_id.size() > kLongestName) {
-    throw UsageError("--rdzv_id: expected at most " + std::to_string(kLongestName) + " bytes, got " +
+  if (options.rdzv_id.size() > kMaxNameLength) {
+    throw UsageError("--rdzv_id: expected at most " + std::to_string(kMaxNameLength) + " bytes, got " +
                      std::to_string(options.rdzv_id.size()));
   }
   if (options.nnodes > 1 && options.standalone)

@@ -76,7 +76,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   options.is_separated = split.is_separated;
   options.remarks = std::move(split.remarks);
   options.counts_all_ranks = split.counts_all_ranks;
-  take_torchruns_variables(app, options);
+  apply_torchrun_variables(app, options);
   if (options.part_descriptor) forget_hosts(options);
   if (options.mode == Options::Mode::kHelp) return ExitRequest{0, help_text(table)};
   if (options.mode == Options::Mode::kGenerate) return ExitRequest{0, generated_text(options.generated, table)};
@@ -86,7 +86,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   // A ddprun with a list of hosts, or one that was started by another ddprun, already knows its place.
   const bool is_placed = options.part_descriptor || !options.hosts.empty() || !options.host_file.empty();
   if (is_about_a_job(options.mode) && !is_placed)
-    take_from_scheduler(process_context(), given_options(app, options.own_arguments), options);
+    apply_scheduler(process_context(), given_options(app, options.own_arguments), options);
   check_options(options);
   if (options.host_file.empty() && !split.all_ranks.empty() && !split.ranks_of_node.empty()) {
     if (const auto line = contradicting_ranks(split, shown_nodes(options))) options.remarks.push_back(*line);

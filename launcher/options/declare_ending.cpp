@@ -42,8 +42,8 @@ void declare_ending(OptionTable& table, EndingOptions& options) {
   table.seconds({"--timeout", "Stop the job after this time, with status 124",
                  "Whatever it is doing, even waiting for a restart."},
                 options.timeout);
-  table.number(torchruns({"--max_restarts", "How often a failed job is restarted",
-                          "As a whole (on all nodes) and with a fresh store."}),
+  table.number(torchrun_option({"--max_restarts", "How often a failed job is restarted",
+                                "As a whole (on all nodes) and with a fresh store."}),
                options.max_restarts);
   table.seconds({"--restart_backoff", "Time to wait before each restart"}, options.restart_backoff);
   table.flag({"--keep_daemons", "Do not end processes that the ranks leave running", "Unless ddprun itself fails."},
@@ -51,8 +51,8 @@ void declare_ending(OptionTable& table, EndingOptions& options) {
   table.choice({"--exit_code", "Status of a failed job: the first failing rank's, or always 1",
                 "`torchrun`: 1 for every status that comes from the ranks or from a signal."},
                options.torchrun_exit_code, {{"worker", false}, {"torchrun", true}});
-  table.parsed(torchruns({"--signals_to_handle LIST", "Signals to ddprun that stop the ranks",
-                          "A default signal that is left out ends ddprun, and with it the whole job, at once."}),
+  table.parsed(torchrun_option({"--signals_to_handle LIST", "Signals to ddprun that stop the ranks",
+                                "A default signal that is left out ends ddprun, and with it the whole job, at once."}),
                signal_list(options.stop_signals),
                [&](const std::string& text) { options.stop_signals = parse_stop_signals(text); });
   table.parsed({"--debug RANK", "Run this rank under gdb in this terminal",

@@ -36,7 +36,7 @@ void declare_hosts(OptionTable& table, Options& options) {
              ssh.remote_ddprun);
   // An internal option for a ddprun that another one has started for one node.
   table.hidden("--part_of_job", [&](const std::string& text) {
-    options.part_descriptor = parse_number("--part_of_job", text, 0, NumberRange::kMost);
+    options.part_descriptor = parse_number("--part_of_job", text, 0, NumberRange::kMax);
   });
 }
 

@@ -24,8 +24,8 @@ void declare_generated_texts(OptionTable& table, Options& options) {
   const auto refuse = [] {
     throw UsageError("--print_completion tcsh: ddprun has completions for bash, zsh and fish only");
   };
-  table.command(torchruns({"--print_completion",
-                           "Print the completion for a shell, as `--generate` does; tcsh is not supported"}),
+  table.command(torchrun_option({"--print_completion",
+                                 "Print the completion for a shell, as `--generate` does; tcsh is not supported"}),
                 {print("bash"), print("zsh"), print("fish"), {"tcsh", refuse}});
 }
 
@@ -57,7 +57,7 @@ void declare_information(OptionTable& table, Options& options) {
                  "`cmake -DCMAKE_PREFIX_PATH=\"$(ddprun --cmake-prefix-path)\"`."},
                 mode(Mode::kCmakePrefixPath));
   table.command({"--version", "Print the version and the commit of the sources"}, mode(Mode::kVersion));
-  table.command(torchruns({"-h,--help", "Print the options"}), mode(Mode::kHelp));
+  table.command(torchrun_option({"-h,--help", "Print the options"}), mode(Mode::kHelp));
 }
 
 }  // namespace launcher

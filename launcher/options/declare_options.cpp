@@ -21,7 +21,7 @@ void declare_options(OptionTable& table, Options& options) {
   declare_information(table, options);
 }
 
-bool is_torchruns_name(std::string name) {
+bool is_torchrun_name(std::string name) {
   CLI::App app;
   Options options;
   OptionTable table(app);

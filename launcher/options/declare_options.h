@@ -14,7 +14,7 @@ class OptionTable;
 void declare_options(OptionTable& table, Options& options);
 
 // Whether torchrun has an option of this name. The name may contain dashes or underscores.
-bool is_torchruns_name(std::string name);
+bool is_torchrun_name(std::string name);
 
 void declare_processes(OptionTable& table, Options& options);
 void declare_hosts(OptionTable& table, Options& options);

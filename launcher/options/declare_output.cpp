@@ -63,12 +63,12 @@ void declare_prefixes(OptionTable& table, OutputOptions& options) {
 }
 
 void declare_copies(OptionTable& table, OutputOptions& options) {
-  table.parsed(torchruns({"--duplicate_stdout_filters TEXT,...",
-                          "Copy lines with one of these texts to `filtered_stdout.log` among the log files",
-                          "In the attempt's folder; `,,` is a comma within a text."}),
+  table.parsed(torchrun_option({"--duplicate_stdout_filters TEXT,...",
+                                "Copy lines with one of these texts to `filtered_stdout.log` among the log files",
+                                "In the attempt's folder; `,,` is a comma within a text."}),
                filters_text(options.output_filters),
                [&](const std::string& text) { options.output_filters = parse_text_list(text); });
-  table.parsed(torchruns({"--duplicate_stderr_filters TEXT,...", "The same for standard error"}),
+  table.parsed(torchrun_option({"--duplicate_stderr_filters TEXT,...", "The same for standard error"}),
                filters_text(options.error_filters),
                [&](const std::string& text) { options.error_filters = parse_text_list(text); });
   table.text({"--output_filename DIR", "Copy the output of each rank to `DIR/rank.<rank>/{stdout,stderr}`",
@@ -81,24 +81,25 @@ void declare_copies(OptionTable& table, OutputOptions& options) {
 void declare_output(OptionTable& table, OutputOptions& options) {
   table.group("Output");
   declare_prefixes(table, options);
-  table.text(torchruns({"--log_dir DIR",
-                        "Folder for log files: `DIR/<run>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}`",
-                        "Created if missing; [log files](#log-files)."}),
-             options.log_folder);
+  table.text(
+      torchrun_option({"--log_dir DIR",
+                       "Folder for log files: `DIR/<run>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}`",
+                       "Created if missing; [log files](#log-files)."}),
+      options.log_folder);
   table.parsed(
-      torchruns(
+      torchrun_option(
           {"-r,--redirects STREAMS",
            "Streams that go to log files only: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: `0:3,11:1`"}),
       options.redirects.text(),
       [&](const std::string& text) { options.redirects = parse_streams("--redirects", text); });
   table.parsed(
-      torchruns({"-t,--tee STREAMS", "Streams that go to log files and to the console, in the notation of `-r`",
-                 "Outranks `-r`."}),
+      torchrun_option({"-t,--tee STREAMS", "Streams that go to log files and to the console, in the notation of `-r`",
+                       "Outranks `-r`."}),
       options.tee.text(), [&](const std::string& text) { options.tee = parse_streams("--tee", text); });
   table.parsed({"--local_ranks_filter LIST",
                 "Local ranks whose output is shown, as in `0,3`",
                 "Log files have the output of all.",
-                {.unset = "all", .is_torchruns = true}},
+                {.unset = "all", .is_torchrun_option = true}},
                ranks_text(options.console_ranks),
                [&](const std::string& text) { options.console_ranks = parse_shown_ranks(text); });
   declare_copies(table, options);

@@ -39,9 +39,9 @@ void parse_nodes(const std::string& text, Options& options) {
   if (std::count(text.begin(), text.end(), ':') > 1 || text.starts_with(':') || text.ends_with(':'))
     throw UsageError("--nnodes: expected N or MIN:MAX, got '" + text + "'");
   const std::size_t colon = text.find(':');
-  const int fewest = parse_number("--nnodes", text.substr(0, colon), 1, NumberRange::kMost);
+  const int fewest = parse_number("--nnodes", text.substr(0, colon), 1, NumberRange::kMax);
   const int most =
-      colon == std::string::npos ? fewest : parse_number("--nnodes", text.substr(colon + 1), 1, NumberRange::kMost);
+      colon == std::string::npos ? fewest : parse_number("--nnodes", text.substr(colon + 1), 1, NumberRange::kMax);
   if (fewest > most) {
     throw UsageError("--nnodes " + text + ": expected MIN:MAX, the fewest nodes first");
   }
@@ -59,20 +59,24 @@ std::string nodes_text(const Options& options) {
 void declare_processes(OptionTable& table, Options& options) {
   table.group("Processes");
   table.parsed(
-      torchruns({"-n,--nproc_per_node N|gpu|cpu|auto",
-                 "Ranks on this node: a number, one per visible GPU, one per usable CPU, or `auto`: GPUs, else CPUs. "
-                 "Also `-np`. With `-H`: `-n` counts those of all hosts, `--nproc_per_node` those of each",
-                 "Visible GPUs are those that CUDA_VISIBLE_DEVICES shows."}),
+      torchrun_option(
+          {"-n,--nproc_per_node N|gpu|cpu|auto",
+           "Ranks on this node: a number, one per visible GPU, one per usable CPU, or `auto`: GPUs, else CPUs. "
+           "Also `-np`. With `-H`: `-n` counts those of all hosts, `--nproc_per_node` those of each",
+           "Visible GPUs are those that CUDA_VISIBLE_DEVICES shows."}),
       shown_ranks(options.nproc_per_node),
       [&](const std::string& text) { options.nproc_per_node = parse_ranks(text); });
-  table.parsed(torchruns({"--nnodes N|MIN:MAX", "Nodes of the job; with MIN:MAX their number may change during the job",
-                          "[How](many-nodes.md#nodes-that-come-and-go)."}),
-               nodes_text(options), [&](const std::string& text) { parse_nodes(text, options); });
-  table.number(torchruns({"--node_rank", "This node's number, from 0", "Node 0 hosts the store."}), options.node_rank);
-  table.flag(torchruns({"-m,--module", "PROGRAM is a Python module"}), options.module);
-  table.flag(torchruns({"--run_path", "PROGRAM is a Python script, folder or archive, whatever its name"}),
+  table.parsed(
+      torchrun_option({"--nnodes N|MIN:MAX", "Nodes of the job; with MIN:MAX their number may change during the job",
+                       "[How](many-nodes.md#nodes-that-come-and-go)."}),
+      nodes_text(options), [&](const std::string& text) { parse_nodes(text, options); });
+  table.number(torchrun_option({"--node_rank", "This node's number, from 0", "Node 0 hosts the store."}),
+               options.node_rank);
+  table.flag(torchrun_option({"-m,--module", "PROGRAM is a Python module"}), options.module);
+  table.flag(torchrun_option({"--run_path", "PROGRAM is a Python script, folder or archive, whatever its name"}),
              options.run_path);
-  table.flag(torchruns({"--no_python", "Execute a .py file directly instead of with `python3 -u`"}), options.no_python);
+  table.flag(torchrun_option({"--no_python", "Execute a .py file directly instead of with `python3 -u`"}),
+             options.no_python);
   table.optional_text(
       {"--pass_local_rank NAME", "Add `--local_rank=N` (with NAME: `--NAME=N`) before the program's arguments",
        "For programs that read it there."},
@@ -81,7 +85,7 @@ void declare_processes(OptionTable& table, Options& options) {
       {"--expand_arguments",
        "Replace `${rank}`, `${local_rank}`, `${world_size}` and `${local_world_size}` in the program's arguments"},
       options.expand_arguments);
-  table.text(torchruns({"--role NAME", "Value of the variable ROLE_NAME"}), options.role);
+  table.text(torchrun_option({"--role NAME", "Value of the variable ROLE_NAME"}), options.role);
   table.list({"-x,--export NAME[=VALUE]",
               "Set a variable for the ranks, or pass it on from ddprun's environment; may be repeated"},
              options.exported);

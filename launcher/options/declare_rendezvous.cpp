@@ -41,19 +41,19 @@ void declare_times(OptionTable& table, RendezvousOptions& options) {
 
 void declare_rendezvous(OptionTable& table, RendezvousOptions& options) {
   table.group("Rendezvous and store");
-  table.flag(torchruns({"--standalone", "One node with a free port, as is the default for one node",
-                        "On the command line it overrides PET_NNODES, PET_NODE_RANK and PET_MASTER_PORT."}),
+  table.flag(torchrun_option({"--standalone", "One node with a free port, as is the default for one node",
+                              "On the command line it overrides PET_NNODES, PET_NODE_RANK and PET_MASTER_PORT."}),
              options.standalone);
   table.text({"--master_addr,--master_address HOST",
               "Address of node 0; one node always uses the default",
               "",
-              {.unset = RendezvousOptions::kLoopback, .is_torchruns = true}},
+              {.unset = RendezvousOptions::kLoopback, .is_torchrun_option = true}},
              options.master_addr);
   table.port({"--master_port",
               "Port of the store on node 0",
               "",
               {.unset = "one node: a free port; several: " + std::to_string(RendezvousOptions::kStaticPort),
-               .is_torchruns = true}},
+               .is_torchrun_option = true}},
              options.master_port, 0);
   declare_store(table, options);
   table.text({"--iface NAME|CIDR",
@@ -64,17 +64,16 @@ void declare_rendezvous(OptionTable& table, RendezvousOptions& options) {
   table.text({"--rdzv_id NAME",
               "Name of the job, TORCHELASTIC_RUN_ID; equal on all nodes",
               "",
-              {.unset = "one node: random; several: none", .is_torchruns = true, .may_be_empty = true}},
+              {.unset = "one node: random; several: none", .is_torchrun_option = true, .may_be_empty = true}},
              options.rdzv_id);
-  table.text(
-      {"--rdzv_secret_file FILE", "Several nodes: only launchers with the same secret may join",
-       "From " + std::to_string(control::Secret::kShortest) + " to " + std::to_string(control::Secret::kLongest) +
-           " bytes; [who can reach what](many-nodes.md#who-can-reach-what)."},
-      options.secret_file);
+  table.text({"--rdzv_secret_file FILE", "Several nodes: only launchers with the same secret may join",
+              "From " + std::to_string(control::Secret::kMinSize) + " to " + std::to_string(control::Secret::kMaxSize) +
+                  " bytes; [who can reach what](many-nodes.md#who-can-reach-what)."},
+             options.secret_file);
   table.text({"--local_addr HOST",
               "Name or address under which the other nodes find this one",
               "Used if the number of nodes may change, and with `etcd`.",
-              {.unset = "its host name", .is_torchruns = true, .may_be_empty = true}},
+              {.unset = "its host name", .is_torchrun_option = true, .may_be_empty = true}},
              options.local_addr);
   declare_times(table, options);
 }

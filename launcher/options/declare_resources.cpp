@@ -36,21 +36,22 @@ void declare_resources(OptionTable& table, ResourceOptions& options) {
                 "As in `2,4,7`. Sets the ranks' CUDA_VISIBLE_DEVICES; checked against the driver if there is one.",
                 {.unset = "all"}},
                joined(options.gpus, ","), [&](const std::string& text) { options.gpus = parse_gpus(text); });
-  table.flag(torchruns({"--virtual_local_rank", "Each rank sees only one GPU, and `LOCAL_RANK=0`",
-                        "One from `--gpus`, else from CUDA_VISIBLE_DEVICES, else from all."}),
+  table.flag(torchrun_option({"--virtual_local_rank", "Each rank sees only one GPU, and `LOCAL_RANK=0`",
+                              "One from `--gpus`, else from CUDA_VISIBLE_DEVICES, else from all."}),
              options.virtual_local_rank);
   table.choice({"--bind_to", "Give each rank its own share of the CPUs, or of its GPU's NUMA node",
                 "`core`: its own contiguous share of the usable cores. `numa`: those of one NUMA node (its GPU's where "
                 "known, else nodes in turn), whose memory is then preferred where the container allows that."},
                options.binding, {{"none", Binding::kNone}, {"core", Binding::kCore}, {"numa", Binding::kNuma}});
-  table.choice(torchruns({"--numa_binding",
-                          "torchrun's option: `node` and `socket` mean `--bind_to numa`, the others `--bind_to core`"}),
-               options.binding,
-               {{"off", Binding::kNone},
-                {"node", Binding::kNuma},
-                {"socket", Binding::kNuma},
-                {"exclusive", Binding::kCore},
-                {"core-complex", Binding::kCore}});
+  table.choice(
+      torchrun_option({"--numa_binding",
+                       "torchrun's option: `node` and `socket` mean `--bind_to numa`, the others `--bind_to core`"}),
+      options.binding,
+      {{"off", Binding::kNone},
+       {"node", Binding::kNuma},
+       {"socket", Binding::kNuma},
+       {"exclusive", Binding::kCore},
+       {"core-complex", Binding::kCore}});
 }
 
 }  // namespace launcher

@@ -17,7 +17,7 @@
 namespace launcher {
 namespace {
 
-constexpr int kMostWholeSeconds = 1'000'000'000;
+constexpr int kMaxWholeSeconds = 1'000'000'000;
 
 // torchrun removes blanks as well. Quotes around the whole list come from YAML files, where no shell removes them.
 std::string without_quotes(std::string text) {
@@ -33,7 +33,7 @@ std::string without_quotes(std::string text) {
   return text;
 }
 
-bool is_truth_value(std::string value) {
+bool is_boolean_word(std::string value) {
   constexpr std::array<std::string_view, 10> kValues = {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"};
   std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return std::tolower(c); });
   return is_one_of(kValues, value);
@@ -45,9 +45,9 @@ void check_setting(const std::string& name, const std::string& value) {
       "close_timeout", "heartbeat_timeout", "keep_alive_interval", "keep_alive_max_attempt", "rank", "read_timeout"};
   constexpr std::array<std::string_view, 6> kCertificates = {"ca_cert", "cacert",   "cert",
                                                              "key",     "ssl_cert", "ssl_cert_key"};
-  if (is_one_of(kNumbers, name)) parse_number("--rdzv_conf " + name, value, 0, kMostWholeSeconds);
+  if (is_one_of(kNumbers, name)) parse_number("--rdzv_conf " + name, value, 0, kMaxWholeSeconds);
   if (name == "cas_backoff_max_seconds") parse_seconds("--rdzv_conf " + name, value);
-  if (name == "is_host" && !is_truth_value(value)) {
+  if (name == "is_host" && !is_boolean_word(value)) {
     throw UsageError("--rdzv_conf is_host: expected true or false, got '" + value + "'");
   }
   if (name == "store_type" && value != "tcp") {
@@ -136,13 +136,13 @@ std::string backend_text() {
 
 void declare_accepted(OptionTable& table) {
   const std::string nothing = "Accepted without effect";
-  table.accepted(torchruns({"--monitor_interval SECONDS", nothing + ": ranks are watched without polling"}),
+  table.accepted(torchrun_option({"--monitor_interval SECONDS", nothing + ": ranks are watched without polling"}),
                  [](const std::string& text) { parse_seconds("--monitor_interval", text); });
-  table.accepted(torchruns({"--start_method spawn|fork|forkserver", nothing}), check_start_method);
-  table.accepted(torchruns({"--event_log_handler null", nothing + "; see `--events`"}), check_event_handler);
-  table.accepted(torchruns({"--logs_specs default", nothing}), check_logs_specs);
+  table.accepted(torchrun_option({"--start_method spawn|fork|forkserver", nothing}), check_start_method);
+  table.accepted(torchrun_option({"--event_log_handler null", nothing + "; see `--events`"}), check_event_handler);
+  table.accepted(torchrun_option({"--logs_specs default", nothing}), check_logs_specs);
   table.accepted_flag(
-      torchruns({"--use_env", "Accepted without effect: ranks always get their numbers in the environment"}));
+      torchrun_option({"--use_env", "Accepted without effect: ranks always get their numbers in the environment"}));
 }
 
 }  // namespace
@@ -152,32 +152,32 @@ void declare_torchruns(OptionTable& table, Options& options) {
   table.text({"--rdzv_backend NAME",
               "Several nodes: `static`, with `--node_rank`; `c10d` or `etcd`, with the same command on each node",
               "[`etcd`](many-nodes.md#a-coordinator-that-can-be-replaced) is also called `etcd-v2`.",
-              {.unset = backend_text(), .is_torchruns = true, .may_be_empty = true}},
+              {.unset = backend_text(), .is_torchrun_option = true, .may_be_empty = true}},
              options.rdzv_backend);
   table.text({"--rdzv_endpoint HOST[:PORT]",
               "Several nodes: another way to give `--master_addr` and `--master_port`",
               "The default of PORT is " + std::to_string(Options::kC10dPort) + " with `c10d` and " +
                   std::to_string(Options::kEtcdPort) + " with `etcd`.",
-              {.is_torchruns = true, .may_be_empty = true}},
+              {.is_torchrun_option = true, .may_be_empty = true}},
              options.rdzv_endpoint);
   table.accepted(
       {"--rdzv_conf K=V,...",
        "`timeout` or `join_timeout` is `--join_timeout`, `last_call_timeout` `--last_call`; others have no effect",
        "A name that torchrun does not know either is reported. TLS for etcd (`protocol=https`, certificates) is "
        "refused. Quotes around the whole list are removed.",
-       {.is_torchruns = true, .may_be_empty = true}},
+       {.is_torchrun_option = true, .may_be_empty = true}},
       [&](const std::string& text) { read_rendezvous_settings(text, options); });
   table.text({"--log_line_prefix_template TEMPLATE",
               "torchrun's form of `--prefix`, with `${role_name}`, `${rank}`, `${local_rank}` and `${hostname}`",
               "",
-              {.is_torchruns = true, .may_be_empty = true}},
+              {.is_torchrun_option = true, .may_be_empty = true}},
              options.line_prefix_template);
   table.parsed({"--shutdown_timeout SECONDS",
                 "Another name for `--grace`, in whole seconds",
                 "If neither is given, TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the time.",
-                {.unset = "--grace", .is_torchruns = true}},
+                {.unset = "--grace", .is_torchrun_option = true}},
                options.shutdown_timeout ? shown_seconds(*options.shutdown_timeout) : "", [&](const std::string& text) {
-                 const int seconds = parse_number("--shutdown_timeout", text, 0, kMostWholeSeconds);
+                 const int seconds = parse_number("--shutdown_timeout", text, 0, kMaxWholeSeconds);
                  options.shutdown_timeout = std::chrono::seconds(seconds);
                });
   declare_accepted(table);

@@ -22,10 +22,10 @@ void read_metrics_address(const std::string& text, WatchOptions& options) {
 }
 
 double read_percent(const std::string& text) {
-  constexpr double kMost = 10'000;
+  constexpr double kMax = 10'000;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_in_range = value >= 0 && value <= kMost;  // false also for what is not a number
+  const bool is_in_range = value >= 0 && value <= kMax;  // false also for what is not a number
   if (error != std::errc() || end != text.data() + text.size() || !is_in_range) {
     throw UsageError("--straggler_threshold: expected a number of percent from 0 to 10000, got '" + text + "'");
   }

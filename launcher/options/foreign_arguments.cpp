@@ -157,7 +157,7 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
 }
 
 // --n is an option of mpirun. Other single letters after two dashes are abbreviated options of torchrun.
-bool is_spelled_so(const std::string& dashed) {
+bool is_foreign_option(const std::string& dashed) {
   const auto options = foreign_options();
   return std::any_of(options.begin(), options.end(), [&](const ForeignOption& option) {
     const auto names = parts(option.names, ',');
@@ -191,7 +191,7 @@ std::optional<ForeignUse> foreign_use(std::span<const std::string> arguments,
     if (auto use = use_rows(arguments, full, is_own_name)) return use;
     if (has_two_dashes || is_own_name) return std::nullopt;
   }
-  if (has_two_dashes) return is_spelled_so("--" + full.name) ? use_rows(arguments, full, false) : std::nullopt;
+  if (has_two_dashes) return is_foreign_option("--" + full.name) ? use_rows(arguments, full, false) : std::nullopt;
   const Argument letter = short_form(first);
   if (letter.name.size() != 1 || is_own("-" + letter.name)) return std::nullopt;
   // -vv is a repeated flag. No other value may come after a letter that takes no value.

@@ -8,7 +8,7 @@ namespace {
 
 using enum ForeignOption::Treatment;
 
-constexpr std::string_view kComeAndGo =
+constexpr std::string_view kElasticNodesAdvice =
     "for a number of nodes that changes during the run, start ddprun once on each node with --nnodes=MIN:MAX "
     "--rdzv_backend=c10d --rdzv_endpoint=HOST:PORT, with the same host and port everywhere";
 constexpr std::string_view kTuning = "it tunes Horovod's core, which ddprun does not start";
@@ -26,9 +26,9 @@ constexpr std::array kHorovodrunOptions = std::to_array<ForeignOption>({
     {"horovodrun", "--check-build,-cb", "", kTranslated, "--check"},
     {"horovodrun", "--network-interfaces,--network-interface,--nics", "NAME", kTranslated, "--iface=$1"},
     {"horovodrun", "--min-np,--max-np,--min-num-proc,--max-num-proc,--slots-per-host,--host-discovery-script", "VALUE",
-     kRefused, kComeAndGo},
-    {"horovodrun", "--slots,--elastic-timeout", "VALUE", kRefused, kComeAndGo},
-    {"horovodrun", "--blacklist-cooldown-range", "MIN MAX", kRefused, kComeAndGo},
+     kRefused, kElasticNodesAdvice},
+    {"horovodrun", "--slots,--elastic-timeout", "VALUE", kRefused, kElasticNodesAdvice},
+    {"horovodrun", "--blacklist-cooldown-range", "MIN MAX", kRefused, kElasticNodesAdvice},
     {"horovodrun", "--reset-limit", "N", kTranslated, "--max_restarts=$1"},
     {"horovodrun accelerate", "--config-file", "FILE", kRefused,
      "ddprun has no configuration file: use the command line, or variables such as PET_NPROC_PER_NODE=4"},
@@ -66,7 +66,7 @@ constexpr std::array kHorovodrunOptions = std::to_array<ForeignOption>({
     {"deepspeed", "--launcher-args", "ARGUMENTS", kTranslated, "--ssh_command=ssh $1"},
     {"deepspeed", "--force-multi,--no-ssh-check,--no-local-rank", "", kAccepted, ""},
     {"deepspeed", "--save-pid", "", kIgnored, "--events FILE has the process IDs"},
-    {"deepspeed", "--elastic-training,--no-ssh", "", kRefused, kComeAndGo},
+    {"deepspeed", "--elastic-training,--no-ssh", "", kRefused, kElasticNodesAdvice},
 
     {"accelerate", "--num-processes", "N", kTranslated, "-np=$1"},
     {"accelerate", "--num-machines", "1", kAccepted, kOneNode},

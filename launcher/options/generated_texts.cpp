@@ -107,7 +107,7 @@ std::string other_spelling(const std::string& name) {
 
 std::vector<std::string> unlisted_names(const ShownOption& option) {
   const bool is_ranks = std::find(option.names.begin(), option.names.end(), "--nproc_per_node") != option.names.end();
-  return is_ranks ? std::vector<std::string>{std::string(kMpirunsRanks)} : std::vector<std::string>{};
+  return is_ranks ? std::vector<std::string>{std::string(kMpirunRanksOption)} : std::vector<std::string>{};
 }
 
 }  // namespace launcher

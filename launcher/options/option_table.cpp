@@ -16,8 +16,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double kMostSeconds = 1e9;
-constexpr int kHighestPort = 65535;
+constexpr double kMaxSeconds = 1e9;
+constexpr int kMaxPort = 65535;
 
 // "-n,--nproc_per_node"
 std::string names_of(const OptionText& text) {
@@ -57,8 +57,8 @@ void add_range(OptionText& text, const std::string& lowest, const std::string& h
 
 }  // namespace
 
-OptionText torchruns(OptionText text) {
-  text.traits.is_torchruns = true;
+OptionText torchrun_option(OptionText text) {
+  text.traits.is_torchrun_option = true;
   return text;
 }
 
@@ -102,7 +102,7 @@ ShownOption& OptionTable::show(CLI::Option* option, const OptionText& text) {
   for (const std::string& name : option->get_snames()) shown.names.push_back("-" + name);
   for (const std::string& name : option->get_lnames()) shown.names.push_back("--" + name);
   const std::string& name = option->get_lnames().front();
-  if (text.traits.is_torchruns) torchrun_names_.push_back(name);
+  if (text.traits.is_torchrun_option) torchrun_names_.push_back(name);
   if (text.traits.may_be_empty) emptiable_names_.push_back(name);
   return groups_[current_group_].options.emplace_back(std::move(shown));
 }
@@ -152,7 +152,7 @@ void OptionTable::parsed(const OptionText& text, const std::string& current, Par
 void OptionTable::number(OptionText text, int& target, NumberRange range) {
   text.usage += " N";
   add_range(text, std::to_string(range.lowest),
-            range.highest == NumberRange::kMost ? "" : std::to_string(range.highest));
+            range.highest == NumberRange::kMax ? "" : std::to_string(range.highest));
   parsed(text, std::to_string(target), [name = spelling(text), &target, range](const std::string& value) {
     target = parse_number(name, value, range.lowest, range.highest);
   });
@@ -177,10 +177,10 @@ void OptionTable::seconds(OptionText text, std::optional<milliseconds>& target, 
 
 void OptionTable::port(OptionText text, std::optional<std::uint16_t>& target, int lowest) {
   text.usage += " PORT";
-  add_range(text, std::to_string(lowest), std::to_string(kHighestPort));
+  add_range(text, std::to_string(lowest), std::to_string(kMaxPort));
   parsed(text, target ? std::to_string(*target) : "",
          [name = spelling(text), &target, lowest](const std::string& value) {
-           target = static_cast<std::uint16_t>(parse_number(name, value, lowest, kHighestPort));
+           target = static_cast<std::uint16_t>(parse_number(name, value, lowest, kMaxPort));
          });
 }
 
@@ -235,7 +235,7 @@ int parse_number(const std::string& option, const std::string& text, int lowest,
 milliseconds parse_seconds(const std::string& option, const std::string& text, milliseconds lowest) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_in_range = value >= 0 && value <= kMostSeconds;  // false also for what is not a number
+  const bool is_in_range = value >= 0 && value <= kMaxSeconds;  // false also for what is not a number
   const milliseconds time(is_in_range ? static_cast<std::int64_t>(value * 1000) : -1);
   if (error != std::errc() || end != text.data() + text.size() || time < lowest || !is_in_range) {
     throw UsageError(option + ": expected a number of seconds from " + shown_seconds(lowest) + " to 1000000000, got " +

@@ -24,10 +24,10 @@ class Option;
 namespace launcher {
 
 struct OptionTraits {
-  std::string unset = "none";  // shown as the default of an empty member
-  std::string zero{};          // the meaning of the value 0
-  bool is_torchruns = false;   // torchrun has it too, so its name may be abbreviated
-  bool may_be_empty = false;   // an empty value counts as if the option was not given, as torchrun's scripts pass it so
+  std::string unset = "none";       // shown as the default of an empty member
+  std::string zero{};               // the meaning of the value 0
+  bool is_torchrun_option = false;  // torchrun has it too, so its name may be abbreviated
+  bool may_be_empty = false;  // an empty value counts as if the option was not given, as torchrun's scripts pass it so
 };
 
 // The texts about an option. They do not repeat its default and its range.
@@ -39,13 +39,13 @@ struct OptionText {
   OptionTraits traits{};
 };
 
-OptionText torchruns(OptionText text);
+OptionText torchrun_option(OptionText text);
 
 // Whole numbers from `lowest` to `highest`.
 struct NumberRange {
-  static constexpr int kMost = 1 << 20;  // large enough to mean no limit, so it is not shown
+  static constexpr int kMax = 1 << 20;  // large enough to mean no limit, so it is not shown
   int lowest = 0;
-  int highest = kMost;
+  int highest = kMax;
 };
 
 class OptionTable {

@@ -68,14 +68,14 @@ void check_flag(const CLI::Option& option) {
 }
 
 constexpr const char* kTimeoutVariable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-constexpr int kLongestTimeout = 1'000'000'000;
+constexpr int kMaxTimeoutSeconds = 1'000'000'000;
 
 const char* value_of(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
-void take_grace(const CLI::App& app, Options& options) {
+void set_grace(const CLI::App& app, Options& options) {
   const bool has_grace = app.count("--grace") > 0;
   if (has_grace && options.shutdown_timeout) {
     throw UsageError("--grace and --shutdown_timeout are two names of one option: give only one of them");
@@ -84,7 +84,7 @@ void take_grace(const CLI::App& app, Options& options) {
   if (has_grace || options.shutdown_timeout) return;
   const char* value = value_of(kTimeoutVariable);
   if (value == nullptr) return;
-  options.shutdown_timeout = std::chrono::seconds(parse_number(kTimeoutVariable, value, 0, kLongestTimeout));
+  options.shutdown_timeout = std::chrono::seconds(parse_number(kTimeoutVariable, value, 0, kMaxTimeoutSeconds));
   options.grace = *options.shutdown_timeout;
 }
 
@@ -113,7 +113,7 @@ void note_unknown_variables(const CLI::App& app, Options& options) {
 }
 
 // Adds notes for variables of torchrun for which ddprun has no equivalent.
-void note_unserved_variables(Options& options) {
+void note_unsupported_variables(Options& options) {
   if (const char* port = value_of("TORCHELASTIC_HEALTH_CHECK_PORT")) {
     options.notes.push_back("TORCHELASTIC_HEALTH_CHECK_PORT=" + std::string(port) +
                             " has no effect: ddprun serves no health check there; --metrics_port " + port +
@@ -127,10 +127,10 @@ void note_unserved_variables(Options& options) {
 
 }  // namespace
 
-void take_torchruns_variables(const CLI::App& app, Options& options) {
-  take_grace(app, options);
+void apply_torchrun_variables(const CLI::App& app, Options& options) {
+  set_grace(app, options);
   note_unknown_variables(app, options);
-  note_unserved_variables(options);
+  note_unsupported_variables(options);
 }
 
 void check_variables_of_flags(const CLI::App& app) {

@@ -24,7 +24,7 @@ namespace launcher {
 // Call it when `app` has parsed the command line. Sets the grace time from --shutdown_timeout, or from
 // TORCH_ELASTIC_SHUTDOWN_TIMEOUT if neither this option nor --grace is given, and adds a note for each variable without
 // effect. Throws UsageError for a value that torchrun refuses as well, and for two grace times.
-void take_torchruns_variables(const CLI::App& app, Options& options);
+void apply_torchrun_variables(const CLI::App& app, Options& options);
 
 // Makes `app` ignore variables of options that were given an empty value, and variables that contradict an option on
 // the command line, such as PET_NO_PREFIX and --prefix. Contradictions within the command line, or among variables, are

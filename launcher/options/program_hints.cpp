@@ -99,7 +99,7 @@ std::string flag_before(const std::string& word, const Options& options) {
 std::string hint_on_assignment(const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   if (name == "slots") return "the ranks of a host are written with its name: -H HOST:" + word.substr(name.size() + 1);
-  if (is_torchruns_name(name)) return "an option begins with two dashes: --" + word;
+  if (is_torchrun_name(name)) return "an option begins with two dashes: --" + word;
   return "to set a variable for the ranks write -x " + word;
 }
 
@@ -250,7 +250,7 @@ std::optional<std::string> launcher_in_rank(const Options& options) {
   return shown + " would start its own ranks in each rank of ddprun, which replaces it: leave " + shown + " out";
 }
 
-std::optional<std::string> truth_as_program(const Options& options) {
+std::optional<std::string> boolean_as_program(const Options& options) {
   const std::string word = options.program.empty() ? "" : options.program.front();
   const std::string option = flag_before(word, options);
   if (option.empty() || (word != "true" && word != "false")) return std::nullopt;
@@ -258,7 +258,7 @@ std::optional<std::string> truth_as_program(const Options& options) {
          " write ddprun " + option + " " + ddp::detail::joined(std::span(options.program).subspan(1), " ");
 }
 
-std::optional<std::string> doubtful_module(const Options& options) {
+std::optional<std::string> suspicious_module(const Options& options) {
   if (!options.module || options.program.empty()) return std::nullopt;
   const std::string& name = options.program.front();
   if (is_module_of_torchrun(name)) return "-m " + name + ": ddprun replaces it; leave -m " + name + " out";
@@ -289,14 +289,14 @@ std::string no_program_text(std::span<const std::string> words) {
          ". Write a value before the program: ddprun " + ddp::detail::joined(before, " ") + " VALUE " + words.back();
 }
 
-std::optional<std::string> idle_identity(const Options& options) {
+std::optional<std::string> unused_identity(const Options& options) {
   if (options.ssh.identity.empty() || !options.hosts.empty() || !options.host_file.empty()) return std::nullopt;
   return "--ssh_identity " + options.ssh.identity +
          " has no effect without -H or --hostfile; to read standard input from a file (srun's -i) put < FILE at the "
          "end of the command";
 }
 
-std::vector<std::string> doubtful_exports(const Options& options) {
+std::vector<std::string> suspicious_exports(const Options& options) {
   std::vector<std::string> lines;
   for (const std::string& entry : options.exported) {
     const std::size_t equals = entry.find('=');

@@ -25,18 +25,18 @@ std::optional<std::string> misplaced_nodes(const Options& options);
 std::optional<std::string> launcher_in_rank(const Options& options);
 
 // A warning if a flag is given a value: --standalone true train.py. Pure.
-std::optional<std::string> truth_as_program(const Options& options);
+std::optional<std::string> boolean_as_program(const Options& options);
 
 // A warning if -m is given a file or a launcher. Pure.
-std::optional<std::string> doubtful_module(const Options& options);
+std::optional<std::string> suspicious_module(const Options& options);
 
 // The error for a command line without a program. Its last word may have been taken for a value. Pure.
 std::string no_program_text(std::span<const std::string> words);
 
 // A warning about an ssh key without hosts, because srun's -i is another option. Pure.
-std::optional<std::string> idle_identity(const Options& options);
+std::optional<std::string> unused_identity(const Options& options);
 
 // A warning for each -x NAME whose variable ddprun does not have, and for each -x A=1,B=2.
-std::vector<std::string> doubtful_exports(const Options& options);
+std::vector<std::string> suspicious_exports(const Options& options);
 
 }  // namespace launcher

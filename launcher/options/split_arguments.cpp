@@ -64,9 +64,9 @@ Word split_word(const OptionTable& table, const std::string& argument) {
     if (!is_known) word.name = complete_name(word.name, table.torchrun_names()).value_or(word.name);
     return word;
   }
-  if (argument.substr(0, equals) == kMpirunsRanks) return {"nproc_per_node", after_equals()};
-  if (argument.starts_with(kMpirunsRanks) && is_whole_number(argument.substr(kMpirunsRanks.size()))) {
-    return {"nproc_per_node", argument.substr(kMpirunsRanks.size())};
+  if (argument.substr(0, equals) == kMpirunRanksOption) return {"nproc_per_node", after_equals()};
+  if (argument.starts_with(kMpirunRanksOption) && is_whole_number(argument.substr(kMpirunRanksOption.size()))) {
+    return {"nproc_per_node", argument.substr(kMpirunRanksOption.size())};
   }
   // mpirun's long options may have one or two dashes: -hostfile.
   std::string name = argument.substr(1, equals == std::string::npos ? equals : equals - 1);

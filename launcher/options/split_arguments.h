@@ -12,7 +12,7 @@ namespace launcher {
 class OptionTable;
 
 // mpirun's spelling of --nproc_per_node: two letters after one dash.
-inline constexpr std::string_view kMpirunsRanks = "-np";
+inline constexpr std::string_view kMpirunRanksOption = "-np";
 
 struct SplitArguments {
   std::vector<std::string> own;  // each is one unambiguous word: `--name` or `--name=value`

@@ -23,13 +23,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-constexpr std::size_t kTooFar = 3;  // more than two wrong characters are not a typing error
+constexpr std::size_t kMinRejectedDistance = 3;  // more than two wrong characters are not a typing error
 
 // The distance between `name` and `option`, or the beginning of `option` if that is closer.
 std::size_t misspelling(std::string_view name, std::string_view option) {
   std::size_t distance = edit_distance(name, option);
   const bool is_exchange = std::is_permutation(name.begin(), name.end(), option.begin(), option.end());
-  if (name.size() < 6 && distance == 2 && !is_exchange) distance = kTooFar;  // --port is not a misspelt --export
+  if (name.size() < 6 && distance == 2 && !is_exchange)
+    distance = kMinRejectedDistance;  // --port is not a misspelt --export
   if (name.size() >= 2 && option.starts_with(name)) distance = std::min<std::size_t>(distance, 1);
   if (name.size() < 4) return distance;
   for (std::size_t length = name.size() - 1; length <= name.size() + 1 && length < option.size(); ++length) {
@@ -43,7 +44,7 @@ std::size_t misspelling(std::string_view name, std::string_view option) {
 std::string nearest_name(std::string_view mistyped, std::span<const std::string> names) {
   std::string best;
   // A name in which all characters differ is not a misspelt one either.
-  std::size_t best_distance = std::min(kTooFar, mistyped.size());
+  std::size_t best_distance = std::min(kMinRejectedDistance, mistyped.size());
   for (const std::string& name : names) {
     const std::size_t distance = misspelling(mistyped, name);
     if (distance >= best_distance) continue;

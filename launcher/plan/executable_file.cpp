@@ -20,11 +20,11 @@ namespace {
 constexpr std::size_t kHead = 4096;
 
 #if defined(__x86_64__)
-constexpr int kOwnMachine = EM_X86_64;
+constexpr int kNativeMachine = EM_X86_64;
 #elif defined(__aarch64__)
-constexpr int kOwnMachine = EM_AARCH64;
+constexpr int kNativeMachine = EM_AARCH64;
 #else
-constexpr int kOwnMachine = EM_NONE;
+constexpr int kNativeMachine = EM_NONE;
 #endif
 
 std::string beginning_of(const std::string& file) {
@@ -89,11 +89,11 @@ std::string why_not_loaded(std::string_view bytes) {
   if (!is_64_bit) return "";
   Elf64_Ehdr header{};
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (kOwnMachine != EM_NONE && header.e_machine != kOwnMachine) {
+  if (kNativeMachine != EM_NONE && header.e_machine != kNativeMachine) {
     // The kernel may have an emulator for the file (binfmt_misc), so this is called only after the kernel has refused
     // it.
-    return "it was built for " + machine_name(header.e_machine) + ", and this machine is " + machine_name(kOwnMachine) +
-           "; build it here";
+    return "it was built for " + machine_name(header.e_machine) + ", and this machine is " +
+           machine_name(kNativeMachine) + "; build it here";
   }
   if (header.e_type == ET_REL) return "it is an object file (.o), which has to be linked first";
   const auto loader = loader_of(bytes);

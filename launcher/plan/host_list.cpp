@@ -23,17 +23,17 @@ bool are_equal_names(std::string_view a, std::string_view b) {
 }
 
 // DNS allows 253 bytes; a user name may precede it.
-constexpr std::size_t kLongestHostName = 300;
+constexpr std::size_t kMaxHostNameLength = 300;
 // Characters that have another meaning on a command line or in another launcher's list.
-constexpr std::string_view kNeverInHosts = "*=/?;|&<>()\"'`";
+constexpr std::string_view kInvalidHostCharacters = "*=/?;|&<>()\"'`";
 // The most characters of an invalid list that a message quotes.
-constexpr std::size_t kMostQuoted = 200;
+constexpr std::size_t kMaxQuotedBytes = 200;
 
 // Excludes names that ssh could take for an option, and characters that a terminal interprets.
 bool is_host_name(std::string_view host) {
-  return !host.empty() && host.size() <= kLongestHostName && !host.starts_with('-') && !host.starts_with('@') &&
+  return !host.empty() && host.size() <= kMaxHostNameLength && !host.starts_with('-') && !host.starts_with('@') &&
          !host.ends_with('@') && std::all_of(host.begin(), host.end(), [](unsigned char c) {
-           return c > ' ' && c != 0x7f && kNeverInHosts.find(c) == std::string::npos;
+           return c > ' ' && c != 0x7f && kInvalidHostCharacters.find(c) == std::string::npos;
          });
 }
 
@@ -43,14 +43,14 @@ bool is_number(std::string_view text) {
 
 [[noreturn]] void refuse_entry(std::string_view entry, std::string_view list) {
   std::string text = "-H: expected HOST[:RANKS],..., such as node1:4,node2:4, got '" +
-                     printable(beginning(list, kMostQuoted)) + (list.size() > kMostQuoted ? "...'" : "'");
+                     printable(beginning(list, kMaxQuotedBytes)) + (list.size() > kMaxQuotedBytes ? "...'" : "'");
   if (entry.empty()) {
     text += ": a host is missing next to a comma";
   } else if (entry.find_first_of(" \t") != std::string_view::npos) {
     text += ": remove the blanks";
   } else if (is_number(entry)) {
     text += ": a number alone is not a host; the ranks of a host follow a colon";
-  } else if (entry.size() < list.size() && entry.size() <= kMostQuoted) {
+  } else if (entry.size() < list.size() && entry.size() <= kMaxQuotedBytes) {
     text += ": '" + printable(entry) + "' is invalid";
   }
   throw LaunchError(text);

@@ -41,7 +41,7 @@ std::string ranks_text(int count) {
   return std::to_string(count) + (count == 1 ? " rank" : " ranks");
 }
 
-void share_out(std::vector<HostCapacity>& capacities, int ranks) {
+void fill_slots(std::vector<HostCapacity>& capacities, int ranks) {
   int left = ranks;
   for (HostCapacity& capacity : capacities) {
     capacity.node.ranks = std::min(left, std::max(capacity.slots, 1));
@@ -54,7 +54,7 @@ void share_out(std::vector<HostCapacity>& capacities, int ranks) {
   }
 }
 
-void give_each(std::vector<HostCapacity>& capacities, int ranks) {
+void assign_to_each(std::vector<HostCapacity>& capacities, int ranks) {
   for (HostCapacity& capacity : capacities) {
     if (capacity.slots > 0 && ranks > capacity.slots) {
       throw LaunchError("host " + capacity.node.host + " has slots for " + std::to_string(capacity.slots) +
@@ -183,9 +183,9 @@ std::vector<JobNode> plan_nodes(std::vector<HostSlots> hosts, const Options& opt
   if (options.nproc_per_node == Options::kUnset) {
     for (HostCapacity& capacity : capacities) capacity.node.ranks = std::max(capacity.slots, 1);
   } else if (options.nproc_per_node < 0 || !options.counts_all_ranks) {
-    give_each(capacities, options.nproc_per_node);
+    assign_to_each(capacities, options.nproc_per_node);
   } else {
-    share_out(capacities, options.nproc_per_node);
+    fill_slots(capacities, options.nproc_per_node);
   }
   std::vector<JobNode> nodes;
   for (HostCapacity& capacity : capacities) {

@@ -59,7 +59,7 @@ std::vector<RankPlan> plan_ranks(const Options& options, const Program& program,
   return plans;
 }
 
-NodePlace place_among_equals(const Options& options) {
+NodePlace place_with_equal_nodes(const Options& options) {
   const int first = options.node_rank * options.nproc_per_node;
   const int all = options.nnodes * options.nproc_per_node;
   return {options.node_rank, options.nnodes, {first, all, first, all}};

@@ -36,7 +36,7 @@ std::vector<RankPlan> plan_ranks(const Options& options, const Program& program,
                                  const Resources& resources, const LogLayout& layout);
 
 // The place of this node if every node has as many ranks as this one.
-NodePlace place_among_equals(const Options& options);
+NodePlace place_with_equal_nodes(const Options& options);
 
 std::vector<std::string> current_environment();
 

@@ -23,7 +23,7 @@ class Taker {
   void take() {
     options_.origins = {"scheduler: " + (found_.place ? found_.place->system : std::string("none"))};
     for (const std::string& note : found_.notes) note_line(note);
-    take_grace();
+    set_grace();
     take_place();
   }
 
@@ -112,7 +112,7 @@ class Taker {
   }
 
   // Limits the grace time: ddprun must have ended its ranks and printed its messages before the scheduler kills it.
-  void take_grace() {
+  void set_grace() {
     if (!found_.place || !found_.place->kill_wait) return;
     const milliseconds limit = found_.place->kill_wait->value;
     const milliseconds longest = std::max(limit - std::max(milliseconds(1000), limit / 6), limit / 2);
@@ -144,7 +144,7 @@ const std::vector<std::string>& place_options() {
   return names;
 }
 
-void take_from_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options) {
+void apply_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options) {
   Taker(context, given, options).take();
 }
 

@@ -20,6 +20,6 @@ const std::vector<std::string>& place_options();
 // Sets nnodes, node_rank, master_addr, master_port, rdzv_id, nproc_per_node and grace if they were not given and the
 // scheduler provides them, and Options::origins. Throws LaunchError if the scheduler's variables contradict each other,
 // or show that ddprun was not started once on each node.
-void take_from_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options);
+void apply_scheduler(const ProcessContext& context, const GivenOptions& given, Options& options);
 
 }  // namespace launcher

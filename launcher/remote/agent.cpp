@@ -31,7 +31,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long a ddprun that was asked to stop may take in addition to its grace time.
-constexpr auto kBeyondGrace = 20s;
+constexpr auto kExtraGraceTime = 20s;
 // If a ddprun receives no task and its channel is silent for this long, the other end no longer needs it.
 constexpr auto kTaskTimeout = 60s;
 
@@ -218,7 +218,7 @@ class Agent {
       node_process_->signal(SIGTERM);
       node_process_->signal(SIGCONT);
     }
-    loop_.call_at(EventLoop::Clock::now() + grace_ + kBeyondGrace, [this] {
+    loop_.call_at(EventLoop::Clock::now() + grace_ + kExtraGraceTime, [this] {
       if (node_process_) node_process_->signal(SIGKILL);
       if (hub_) hub_->kill();
       gives_up_ = true;

@@ -42,7 +42,7 @@ struct Streams {
                             pid_t parent) {
   Failure failure;
   if (request.in_own_session) ::setsid();
-  ::prctl(PR_SET_PDEATHSIG, request.signal_of_parents_end);
+  ::prctl(PR_SET_PDEATHSIG, request.parent_death_signal);
   if (::getppid() != parent) ::_exit(1);
   ::dup2(streams.input.reader.get(), STDIN_FILENO);
   ::dup2(streams.output.writer.get(), STDOUT_FILENO);
@@ -51,7 +51,7 @@ struct Streams {
   bool is_there = request.folder.empty() || ::chdir(request.folder.c_str()) == 0;
   if (!is_there) {
     failure = {Failure::Step::kFolder, errno};
-    is_there = !request.must_have_folder && ::chdir("/") == 0;
+    is_there = !request.requires_folder && ::chdir("/") == 0;
   }
   if (is_there) {
     if (request.mask != nullptr) ::sigprocmask(SIG_SETMASK, request.mask, nullptr);

@@ -17,10 +17,10 @@ struct ChildRequest {
   std::vector<std::string> arguments{};  // argv[0] included
   // Empty: this process's environment.
   std::vector<std::string> environment{};
-  std::string folder{};                 // empty: this process's working folder
-  bool must_have_folder = true;         // false: `/` is used if the folder does not exist
-  bool in_own_session = false;          // in a session without the terminal, its signals and its questions
-  int signal_of_parents_end = SIGKILL;  // sent to the child when this process is killed
+  std::string folder{};               // empty: this process's working folder
+  bool requires_folder = true;        // false: `/` is used if the folder does not exist
+  bool in_own_session = false;        // in a session without the terminal, its signals and its questions
+  int parent_death_signal = SIGKILL;  // sent to the child when this process is killed
   const sigset_t* mask = nullptr;
   int kept = -1;  // a descriptor that the child inherits under the same number
 };

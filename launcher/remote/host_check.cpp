@@ -19,11 +19,11 @@ constexpr int kClocksAsked = 4;
 std::string clock_line(const HostState& host) {
   if (!host.clock) return "";
   // Assumes that the host's clock was read in the middle of the round trip.
-  const double middle = static_cast<double>(host.clock->asked_ns) + static_cast<double>(host.clock_took_ns) / 2;
+  const double middle = static_cast<double>(host.clock->asked_ns) + static_cast<double>(host.clock_round_trip_ns) / 2;
   const double ahead = (static_cast<double>(host.clock->own_ns) - middle) / 1e9;
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(), "%.4f s %s this machine's, within %.4f s", std::abs(ahead),
-                ahead < 0 ? "behind" : "ahead of", static_cast<double>(host.clock_took_ns) / 2e9);
+                ahead < 0 ? "behind" : "ahead of", static_cast<double>(host.clock_round_trip_ns) / 2e9);
   return (std::abs(ahead) > kNotableSeconds ? "  note     clock: " : "  ok       clock: ") + std::string(text.data()) +
          "\n";
 }
@@ -66,7 +66,7 @@ std::map<std::uint32_t, Hello> HostStates::hellos() const {
 
 bool HostStates::have_all_answered() const {
   return std::all_of(states_.begin(), states_.end(),
-                     [](const HostState& state) { return state.hello || state.trouble; });
+                     [](const HostState& state) { return state.hello || state.connection_failure; });
 }
 
 bool HostStates::have_all_ended() const {
@@ -78,12 +78,12 @@ bool HostStates::are_all_finished() const {
 }
 
 std::string HostStates::names_of_unfinished() const {
-  constexpr std::size_t kMostNames = 4;
+  constexpr std::size_t kMaxNames = 4;
   std::vector<std::string> names;
   for (const HostState& state : states_) {
     if (!state.has_ended()) names.push_back(state.host.name);
   }
-  return (names.size() == 1 ? "host " : "hosts ") + ddp::detail::joined_some(names, kMostNames);
+  return (names.size() == 1 ? "host " : "hosts ") + ddp::detail::joined_some(names, kMaxNames);
 }
 
 HostCheck::HostCheck(std::size_t hosts, std::function<void(Frame)> send) : texts_(hosts), send_(std::move(send)) {}
@@ -96,9 +96,9 @@ void HostCheck::on_clock(HostState& host, std::string_view bytes) {
   const auto clock = decode<Clock>(bytes);
   if (!clock) return;
   const std::uint64_t took = wall_clock_ns() - clock->asked_ns;
-  if (!host.clock || took < host.clock_took_ns) {
+  if (!host.clock || took < host.clock_round_trip_ns) {
     host.clock = clock;
-    host.clock_took_ns = took;
+    host.clock_round_trip_ns = took;
   }
   if (++host.clocks < kClocksAsked) ask_clock(host.host.number);
 }
@@ -121,8 +121,8 @@ CheckReport HostCheck::report(const HostStates& hosts) const {
     }
     report.text += indented(texts_.at(number));
     std::string problem;
-    if (host.trouble) {
-      problem = (host.hello ? "start: " : "connection: ") + *host.trouble;
+    if (host.connection_failure) {
+      problem = (host.hello ? "start: " : "connection: ") + *host.connection_failure;
     } else if (!host.is_over()) {
       problem = "answer: it did not arrive in time";
     }

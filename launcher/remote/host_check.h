@@ -19,18 +19,18 @@ namespace launcher::remote {
 struct HostState {
   NamedHost host{};
   std::optional<Hello> hello = std::nullopt;
-  std::optional<std::string> trouble = std::nullopt;  // why the host cannot be reached, or was lost
+  std::optional<std::string> connection_failure = std::nullopt;  // why the host cannot be reached, or was lost
   bool was_tried_directly = false;
   std::optional<Ending> ending = std::nullopt;  // how its ddprun ended
   std::array<bool, 2> is_output_over{};         // standard output, standard error
   std::optional<Clock> clock = std::nullopt;    // the fastest answer
-  std::uint64_t clock_took_ns = 0;
+  std::uint64_t clock_round_trip_ns = 0;
   int clocks = 0;
 
   // Its ddprun has ended; its output may still arrive.
-  bool has_ended() const { return trouble || ending; }
+  bool has_ended() const { return connection_failure || ending; }
   // Nothing more will arrive from it.
-  bool is_over() const { return trouble || (ending && is_output_over[0] && is_output_over[1]); }
+  bool is_over() const { return connection_failure || (ending && is_output_over[0] && is_output_over[1]); }
 };
 
 class HostStates {

@@ -23,17 +23,17 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMaxErrors = std::size_t{8} << 10;
 constexpr std::size_t kMaxPreamble = std::size_t{64} << 10;
 // ssh's own timeout, which covers only its connection, should expire first, because ssh's message is more informative.
-constexpr auto kMoreThanSsh = 2s;
+constexpr auto kTimeoutBeyondSsh = 2s;
 // How long the last output of an ended process may take to arrive.
-constexpr auto kLastWords = 1s;
-constexpr int kSshsStatus = 255;
+constexpr auto kFinalOutputTimeout = 1s;
+constexpr int kSshFailureStatus = 255;
 
 ChildRequest command_for(const SshSettings& ssh, const NamedHost& host, const sigset_t& mask) {
   ChildRequest request{.in_own_session = true, .mask = &mask};
   if (host.is_local) {
     request.file = ssh.own_path;
     request.arguments = {"ddprun", std::string(kAgentArgument)};
-    request.signal_of_parents_end = 0;  // the process ends when its channel ends
+    request.parent_death_signal = 0;  // the process ends when its channel ends
   } else {
     request.arguments = ssh_command(ssh, host.name);
     request.file = request.arguments.front();
@@ -91,7 +91,7 @@ void Link::tick() {
   const auto timeout = std::chrono::milliseconds(ssh_.timeout_ms);
   const auto now = EventLoop::Clock::now();
   if (next_tick_ && now - *next_tick_ > timeout / 4) asking_since_ = now;
-  if (state_ == State::kConnecting && now - begin_ > timeout + kMoreThanSsh) {
+  if (state_ == State::kConnecting && now - begin_ > timeout + kTimeoutBeyondSsh) {
     is_late_ = true;
     kill();
   } else if (state_ == State::kOpen && now - std::max(channel_->last_received(), asking_since_) > timeout) {
@@ -154,7 +154,7 @@ void Link::reap() {
   if (is_at_end_) {
     conclude();
   } else {  // its last output must still be read; other processes may have the pipe open
-    end_timer_.start_in(kLastWords, [this] { conclude(); });
+    end_timer_.start_in(kFinalOutputTimeout, [this] { conclude(); });
   }
 }
 
@@ -169,7 +169,7 @@ void Link::conclude() {
   if (state_ == State::kConnecting) {
     fail(explain(end, ssh));
   } else if (state_ == State::kOpen) {
-    const bool is_its_own = end.signal != 0 || (end.status == kSshsStatus && !is_local);
+    const bool is_its_own = end.signal != 0 || (end.status == kSshFailureStatus && !is_local);
     fail("the connection to host " + name() +
          " broke: " + (is_its_own ? explain(end, ssh) : "its ddprun ended with status " + std::to_string(end.status)));
   }
@@ -224,7 +224,7 @@ void Hub::start(const std::vector<NamedHost>& branch) {
     for (const NamedHost& host : branch) callbacks_.on_unreachable(host, error.what());
     return;
   }
-  for (const NamedHost& host : branch) ways_[host.number] = links_.back().get();
+  for (const NamedHost& host : branch) links_by_host_[host.number] = links_.back().get();
 }
 
 void Hub::on_unreachable(const std::vector<NamedHost>& branch, const std::string& why) {
@@ -238,7 +238,7 @@ void Hub::send(const Frame& frame) {
     for (const auto& link : links_) {
       if (link->is_open()) link->send_bytes(bytes);
     }
-  } else if (const auto way = ways_.find(frame.host); way != ways_.end() && way->second->is_open()) {
+  } else if (const auto way = links_by_host_.find(frame.host); way != links_by_host_.end() && way->second->is_open()) {
     way->second->send_bytes(bytes);
   }
 }

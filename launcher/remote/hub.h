@@ -117,7 +117,7 @@ class Hub {
   const sigset_t& mask_;
   Callbacks callbacks_;
   std::vector<std::unique_ptr<Link>> links_;  // broken ones too
-  std::map<std::uint32_t, Link*> ways_;
+  std::map<std::uint32_t, Link*> links_by_host_;
   bool is_closed_ = false;
 };
 

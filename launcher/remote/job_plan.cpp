@@ -20,7 +20,7 @@ std::string_view name_of(std::string_view entry) {
   return entry.substr(0, entry.find('='));
 }
 
-constexpr std::array<std::string_view, 23> kNotCommon = {
+constexpr std::array<std::string_view, 23> kHostSpecificVariables = {
     "hosts",        "hostfile",    "include",        "exclude",       "ssh_command",   "ssh_port",
     "ssh_identity", "ssh_timeout", "ssh_fanout",     "remote_ddprun", "nnodes",        "node_rank",
     "master_addr",  "master_port", "standalone",     "rdzv_backend",  "rdzv_endpoint", "rdzv_secret_file",
@@ -92,7 +92,8 @@ std::vector<std::string> forwarded_arguments(const std::vector<std::string>& own
   std::vector<std::string> arguments;
   for (const std::string& word : own_arguments) {
     const std::string_view name = std::string_view(word).substr(std::min(word.find_first_not_of('-'), word.size()));
-    if (std::find(kNotCommon.begin(), kNotCommon.end(), name.substr(0, name.find('='))) == kNotCommon.end()) {
+    if (std::find(kHostSpecificVariables.begin(), kHostSpecificVariables.end(), name.substr(0, name.find('='))) ==
+        kHostSpecificVariables.end()) {
       arguments.push_back(word);
     }
   }

@@ -74,7 +74,7 @@ std::string interface_with(const std::string& address) {
 }
 
 // Node 0's ddprun listens at the port that was reserved for the job.
-Finding check_way_to_node_0(const Options& options) {
+Finding check_connection_to_node_0(const Options& options) {
   const auto port = static_cast<std::uint16_t>(options.master_port.value_or(0));
   if (port == 0) return {FindingKind::kNote, "network", "not tried, as there is no connection to node 0"};
   const std::string place = options.master_addr + " port " + std::to_string(port);
@@ -102,7 +102,7 @@ std::vector<Finding> check_node(const Options& options) {
   }
   findings.push_back(check_ranks(options));
   if (!options.program.empty()) findings.push_back(check_program(options));
-  if (options.nnodes > 1) findings.push_back(check_way_to_node_0(options));
+  if (options.nnodes > 1) findings.push_back(check_connection_to_node_0(options));
   return findings;
 }
 

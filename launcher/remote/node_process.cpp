@@ -35,8 +35,8 @@ ChildProcess start(const Plan& plan, const NodeArguments& node, const sigset_t& 
                        .arguments = {"ddprun", "--part_of_job=" + std::to_string(secret.get())},
                        .environment = merged_environment(current_environment(), plan.environment),
                        .folder = plan.folder,
-                       .must_have_folder = plan.needs_folder,
-                       .signal_of_parents_end = SIGTERM,
+                       .requires_folder = plan.needs_folder,
+                       .parent_death_signal = SIGTERM,
                        .mask = &mask,
                        .kept = secret.get()};
   request.arguments.insert(request.arguments.end(), plan.arguments.begin(), plan.arguments.end());

@@ -33,7 +33,7 @@ bool is_own(const std::string& address) {
 }
 
 // How long the hosts may take to end in addition to the grace time.
-constexpr auto kBeyondAgentsGrace = 30s;
+constexpr auto kExtraAgentGraceTime = 30s;
 // How long connections may take to end when there is nothing more to send.
 constexpr auto kClosing = 5s;
 // How often ddprun checks whether to continue to wait for a reader.
@@ -81,7 +81,7 @@ void Session::send_amount(Kind kind, std::uint32_t host, std::uint32_t amount) {
 int Session::run() {
   if (options_.timeout) loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] { on_timeout(); });
   hub_.connect(hosts_.hosts());
-  begin_when_all_are_there();
+  begin_when_all_answered();
   while (!is_over()) loop_.run_once();
   return finish();
 }
@@ -140,9 +140,10 @@ void Session::on_frame(Frame frame) {
   switch (frame.kind) {
     case Kind::kHello:
       host->hello = decode<Hello>(bytes);
-      host->trouble.reset();
-      if (!host->hello) host->trouble = "its ddprun sent an unknown message: use the same version on all hosts";
-      begin_when_all_are_there();
+      host->connection_failure.reset();
+      if (!host->hello)
+        host->connection_failure = "its ddprun sent an unknown message: use the same version on all hosts";
+      begin_when_all_answered();
       return;
     case Kind::kUnreachable:
     case Kind::kLost: {
@@ -188,7 +189,7 @@ void Session::on_ended(HostState& host, std::string_view bytes) {
   // Its ddprun did not start, so the other nodes do not know it.
   host.is_output_over = {true, true};
   if (check_) {
-    host.trouble = host.ending->text;
+    host.connection_failure = host.ending->text;
     return;
   }
   console_.print("host " + host.host.name + ": " + host.ending->text);
@@ -201,8 +202,8 @@ void Session::on_unreachable(const NamedHost& named, const std::string& why, boo
   HostState* host = hosts_.find(named.number);
   if (host == nullptr || is_stopping_) return;
   if (is_direct || std::exchange(host->was_tried_directly, true)) {
-    host->trouble = why;
-    begin_when_all_are_there();
+    host->connection_failure = why;
+    begin_when_all_answered();
   } else {
     hub_.connect({host->host});
   }
@@ -211,9 +212,9 @@ void Session::on_unreachable(const NamedHost& named, const std::string& why, boo
 void Session::on_lost(const NamedHost& named, const std::string& why) {
   HostState* host = hosts_.find(named.number);
   if (host == nullptr || host->is_over()) return;
-  host->trouble = why;
+  host->connection_failure = why;
   if (input_) input_->closed(named.number);
-  if (check_ || !has_begun_) return begin_when_all_are_there();
+  if (check_ || !has_begun_) return begin_when_all_answered();
   if (host->ending) return;  // only the rest of its output was lost
   if (!is_stopping_) {
     console_.print(why);
@@ -225,12 +226,12 @@ void Session::on_lost(const NamedHost& named, const std::string& why) {
   stop(SIGTERM);
 }
 
-void Session::begin_when_all_are_there() {
+void Session::begin_when_all_answered() {
   if (has_begun_ || is_stopping_ || !hosts_.have_all_answered()) return;
   try {
     for (const HostState& host : hosts_.all()) {
-      if (!host.trouble || check_) continue;
-      console_.print("host " + host.host.name + ": " + *host.trouble);
+      if (!host.connection_failure || check_) continue;
+      console_.print("host " + host.host.name + ": " + *host.connection_failure);
       is_stopping_ = true;
     }
     if (is_stopping_) return note_status(to_int(ExitStatus::kLauncherError));
@@ -275,7 +276,7 @@ void Session::stop(int signal) {
   send_amount(Kind::kSignal, kEveryHost, static_cast<std::uint32_t>(signal));
   if (kill_time_) return;
   kill_time_ = EventLoop::Clock::now() + options_.grace;
-  give_up_after(options_.grace + kBeyondAgentsGrace);
+  give_up_after(options_.grace + kExtraAgentGraceTime);
 }
 
 void Session::give_up_after(EventLoop::Clock::duration time) {

@@ -37,7 +37,7 @@ class Session {
   void on_unreachable(const NamedHost& named, const std::string& why, bool is_direct);
   void on_lost(const NamedHost& named, const std::string& why);
   void on_timeout();
-  void begin_when_all_are_there();
+  void begin_when_all_answered();
   void send_amount(Kind kind, std::uint32_t host, std::uint32_t amount);
   void begin();
   void start_input();

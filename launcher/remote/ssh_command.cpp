@@ -17,11 +17,11 @@ constexpr std::string_view kGreeting =
     "ddprun-agent 1 ";
 constexpr std::size_t kMaxVersion = 64;
 constexpr std::size_t kMaxQuoted = 300;
-constexpr int kSshsOwnStatus = 255;
+constexpr int kSshErrorStatus = 255;
 
 // Encodes a word for any shell: sh(1) decodes it. Characters that may have a meaning are octal numbers for printf, in
 // single quotes.
-std::string for_any_shell(std::string_view word) {
+std::string encode_for_any_shell(std::string_view word) {
   constexpr std::string_view kPlain = "_-+=./:,@";
   std::string text;
   bool is_plain = true;
@@ -40,9 +40,9 @@ std::string for_any_shell(std::string_view word) {
 
 std::string remote_line(const SshSettings& ssh) {
   const std::string agent(kAgentArgument);
-  if (!ssh.remote_ddprun.empty()) return "exec " + for_any_shell(ssh.remote_ddprun) + " " + agent;
-  return "f=" + for_any_shell(ssh.own_path) + "; if [ -x \"$f\" ]; then exec \"$f\" " + agent + "; else exec ddprun " +
-         agent + "; fi";
+  if (!ssh.remote_ddprun.empty()) return "exec " + encode_for_any_shell(ssh.remote_ddprun) + " " + agent;
+  return "f=" + encode_for_any_shell(ssh.own_path) + "; if [ -x \"$f\" ]; then exec \"$f\" " + agent +
+         "; else exec ddprun " + agent + "; fi";
 }
 
 // Returns the last line that is not blank.
@@ -81,7 +81,7 @@ std::string meaning(const SshEnd& end, const SshSettings& ssh) {
   for (const auto& [text, means] : kMeanings) {
     if (end.errors.find(text) != std::string::npos) return std::string(means);
   }
-  if (end.status == kSshsOwnStatus) {
+  if (end.status == kSshErrorStatus) {
     return end.errors.empty() ? "ssh reports no reason: ddprun was killed there, or the connection was cut"
                               : std::string("ssh failed");
   }

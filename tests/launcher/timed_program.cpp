@@ -32,8 +32,8 @@ using PhaseScope = ddp::progress::PhaseScope;
 using ddp::timeline::Range;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMostRanks = 64;
-using Meeting = std::array<std::atomic<std::uint64_t>, kMostRanks>;
+constexpr std::size_t kMaxRankCount = 64;
+using Meeting = std::array<std::atomic<std::uint64_t>, kMaxRankCount>;
 
 Meeting& meeting_in(const std::string& folder) {
   const int fd = ::open((folder + "/meeting").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -48,27 +48,27 @@ std::size_t variable(const char* name) {
   return text != nullptr ? static_cast<std::size_t>(std::atoi(text)) : 1;
 }
 
-void collective(Meeting& meeting, std::uint64_t number) {
+void collective(Meeting& rendezvous_address, std::uint64_t number) {
   using namespace ddp::detail;
   const auto event = begin_event(EventKind::kCollective, "all_reduce", number);
   const EventScope wait(EventKind::kWait, "wait for all_reduce");
   const std::size_t rank = variable("RANK");
-  meeting[rank] = number + 1;
+  rendezvous_address[rank] = number + 1;
   for (std::size_t other = 0; other < variable("WORLD_SIZE"); ++other) {
-    while (meeting[other] <= number) std::this_thread::sleep_for(100us);
+    while (rendezvous_address[other] <= number) std::this_thread::sleep_for(100us);
   }
   end_event(event);
 }
 
 void train(const std::string& folder, int steps) {
-  Meeting& meeting = meeting_in(folder);
+  Meeting& rendezvous_address = meeting_in(folder);
   for (int step = 0; step < steps; ++step) {
     {
       const PhaseScope forward(Phase::kForward);
       const Range range("attention");
       std::this_thread::sleep_for(2ms);
     }
-    collective(meeting, static_cast<std::uint64_t>(step));
+    collective(rendezvous_address, static_cast<std::uint64_t>(step));
     ddp::progress::value("loss", 1.0 / (1 + step));
     ddp::progress::step();
     if (step == 3) std::cout << "trains" << std::endl;

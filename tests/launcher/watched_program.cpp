@@ -38,11 +38,11 @@ using Phase = ddp::progress::Phase;
 using PhaseScope = ddp::progress::PhaseScope;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMostRanks = 64;
+constexpr std::size_t kMaxRankCount = 64;
 
 // How many collectives each rank has entered.
 struct Meeting {
-  std::array<std::atomic<std::uint64_t>, kMostRanks> entered;
+  std::array<std::atomic<std::uint64_t>, kMaxRankCount> entered;
   std::atomic<std::uint64_t> last_step;  // that all train, as rank 0 says; 0: not known
 };
 

@@ -59,8 +59,8 @@ void InputCopies::watch_source(bool on) {
   source_watched_ = on;
   if (is_watchable_ && on) loop_.add(source_, EPOLLIN, [this](std::uint32_t) { read_source(); });
   if (is_watchable_ && !on) loop_.remove(source_);
-  if (!is_watchable_ && on) turn_.start_in({}, [this] { read_source(); });
-  if (!is_watchable_ && !on) turn_.cancel();
+  if (!is_watchable_ && on) read_timer_.start_in({}, [this] { read_source(); });
+  if (!is_watchable_ && !on) read_timer_.cancel();
 }
 
 void InputCopies::watch_reader(Reader& reader, bool on) {

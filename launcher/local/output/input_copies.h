@@ -48,7 +48,7 @@ class InputCopies {
   bool at_end_ = false;
   std::string piece_;
   std::vector<Reader> readers_;
-  EventLoop::Timer turn_{loop_};
+  EventLoop::Timer read_timer_{loop_};
 };
 
 }  // namespace launcher

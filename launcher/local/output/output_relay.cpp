@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kReadBytes = 256 << 10;
 // The number of reads, at the end, of output that will not be shown. It is limited because a process that writes
 // forever must not block ddprun.
-constexpr int kLastReads = 64;
+constexpr int kMaxFinalReads = 64;
 // The numbers of sources that are not a rank's stream.
 constexpr int kOwnMessages = -2;
 constexpr int kRawSource = -3;
@@ -31,10 +31,10 @@ OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, 
       prefix_(std::move(prefix)),
       only_one_(only_one),
       host_(host_name()),
-      output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_room(); })),
+      output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_space_available(); })),
       scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
   if (!are_same_file(STDOUT_FILENO, STDERR_FILENO)) {
-    error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_room(); });
+    error_output_ = std::make_unique<StreamWriter>(loop, STDERR_FILENO, [this] { on_space_available(); });
   }
   error_ = error_output_ ? error_output_.get() : output_.get();
   // The bytes of a single rank without prefix are passed on unchanged, so no live display is needed.
@@ -120,7 +120,7 @@ void OutputRelay::watch(Source& source, bool on) {
 }
 
 // Returns the other of the rank's two streams if both are shown on one terminal, else null.
-OutputRelay::Source* OutputRelay::beside(const Source& source) const {
+OutputRelay::Source* OutputRelay::other_stream_on_terminal(const Source& source) const {
   if (!source.live) return nullptr;
   for (const auto& other : sources_) {
     if (other.get() != &source && other->live && &other->live->display() == &source.live->display() &&
@@ -134,7 +134,7 @@ OutputRelay::Source* OutputRelay::beside(const Source& source) const {
 // Reads a program's messages and progress bars (standard error) before the results that follow them (standard output).
 // The order in which two streams were written is not known, so without this rule it would be random.
 void OutputRelay::read_in_order(Source& source) {
-  Source* other = source.request.stream == Stream::kOutput ? beside(source) : nullptr;
+  Source* other = source.request.stream == Stream::kOutput ? other_stream_on_terminal(source) : nullptr;
   if (other != nullptr && other->fd && other->watched) read(*other);
   read(source);
 }
@@ -170,7 +170,7 @@ void OutputRelay::pass_on(Source& source, std::string_view bytes) {
   const bool has_own_lines = source.to != nullptr && source.live == nullptr && !unshown_;
   if (source.live && !unshown_) {
     // Without this a finished progress bar would stay below the next line until its program writes again.
-    Source* other = bytes.find('\n') == std::string_view::npos ? nullptr : beside(source);
+    Source* other = bytes.find('\n') == std::string_view::npos ? nullptr : other_stream_on_terminal(source);
     if (other != nullptr) other->live->settle();
     source.live->feed(bytes);
   }
@@ -210,7 +210,7 @@ void OutputRelay::end(Source& source) {
   source.to->flush();
 }
 
-void OutputRelay::on_room() {
+void OutputRelay::on_space_available() {
   for (const StreamWriter* writer : {output_.get(), error_}) {
     if (writer->error() == 0 || writer->error() == EPIPE) continue;
     note_problem(std::string("output was lost: cannot write to standard ") +
@@ -306,7 +306,7 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
 void OutputRelay::drop_rest() {
   unshown_ = 0;
   for (const auto& source : sources_) {
-    for (int reads = 0; reads < kLastReads && source->fd && read(*source); ++reads) {
+    for (int reads = 0; reads < kMaxFinalReads && source->fd && read(*source); ++reads) {
     }
     if (source->fd) end(*source);
   }

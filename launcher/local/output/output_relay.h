@@ -82,7 +82,7 @@ class OutputRelay : public Messages {
   };
 
   // Returns the other stream of the same rank on the same terminal, or null.
-  Source* beside(const Source& source) const;
+  Source* other_stream_on_terminal(const Source& source) const;
   void read_in_order(Source& source);
   // Returns false when there is nothing to read now.
   bool read(Source& source);
@@ -94,7 +94,7 @@ class OutputRelay : public Messages {
   void print_text(std::string_view text);
   void watch(Source& source, bool on);
   void end(Source& source);
-  void on_room();
+  void on_space_available();
   void drop_rest();
   void note_problem(const std::string& text);
   void note_log_problem(const LogFile& file);

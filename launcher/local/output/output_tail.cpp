@@ -14,7 +14,7 @@ namespace launcher {
 namespace {
 
 // Removes what a terminal does not show: colours, titles, the addresses of links.
-std::string without_sequences(std::string_view text) {
+std::string without_escape_sequences(std::string_view text) {
   using Kind = TerminalParser::Kind;
   std::string plain;
   TerminalParser parser;
@@ -29,14 +29,14 @@ std::string without_sequences(std::string_view text) {
 }
 
 // Removes the first bytes if they are the rest of a character whose beginning was cut off.
-std::string_view from_whole_character(std::string_view text) {
+std::string_view skip_partial_character(std::string_view text) {
   for (int most = 3; most > 0 && !text.empty() && (static_cast<unsigned char>(text.front()) & 0xc0U) == 0x80; --most) {
     text.remove_prefix(1);
   }
   return text;
 }
 
-std::string_view last_state(std::string_view line) {
+std::string_view after_last_carriage_return(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);
   const std::size_t overwritten = line.rfind('\r');
   return overwritten == std::string_view::npos ? line : line.substr(overwritten + 1);
@@ -44,10 +44,10 @@ std::string_view last_state(std::string_view line) {
 
 std::string shown_lines(std::string_view text, bool is_cut) {
   std::vector<std::string> lines;
-  if (is_cut) text = from_whole_character(text);
+  if (is_cut) text = skip_partial_character(text);
   while (!text.empty()) {
     const std::size_t newline = text.find('\n');
-    lines.push_back(without_sequences(last_state(text.substr(0, newline))));
+    lines.push_back(without_escape_sequences(after_last_carriage_return(text.substr(0, newline))));
     text = newline == std::string_view::npos ? std::string_view() : text.substr(newline + 1);
   }
   if (is_cut && lines.size() > 1) lines.erase(lines.begin());  // the first line is incomplete

@@ -48,7 +48,7 @@ PrefixTemplate::PrefixTemplate(std::string_view text) {
   add_text(text);
 }
 
-PrefixTemplate PrefixTemplate::of_torchrun(std::string_view text, std::string_view role) {
+PrefixTemplate PrefixTemplate::from_torchrun(std::string_view text, std::string_view role) {
   PrefixTemplate prefix;
   while (true) {
     const std::size_t dollar = text.find('$');

@@ -17,7 +17,7 @@ class PrefixTemplate {
   explicit PrefixTemplate(std::string_view text);
   // Reads the form of torchrun's --log-line-prefix-template: ${rank}, ${local_rank}, ${role_name}, ${hostname}, and $$
   // for a dollar sign. An unknown name is not replaced, as in Python's Template.safe_substitute.
-  static PrefixTemplate of_torchrun(std::string_view text, std::string_view role);
+  static PrefixTemplate from_torchrun(std::string_view text, std::string_view role);
 
   bool is_empty() const { return pieces_.empty(); }
   bool has_time() const;

@@ -57,7 +57,7 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
                          int typed, pid_t own_group)
     : loop_(loop),
       options_(options),
-      typed_(typed),
+      terminal_input_fd_(typed),
       null_(::open("/dev/null", O_RDWR | O_CLOEXEC)),
       own_messages_(loop) {
   if (options_.nnodes == 1) check_input_rank(options_, options_.nproc_per_node);
@@ -103,9 +103,9 @@ PrefixTemplate RankStreams::prefix_template(const char* torchruns) const {
   if (!has_prefixes(options_)) return PrefixTemplate("");
   if (options_.prefix) return PrefixTemplate(*options_.prefix);
   if (!options_.line_prefix_template.empty()) {
-    return PrefixTemplate::of_torchrun(options_.line_prefix_template, options_.role);
+    return PrefixTemplate::from_torchrun(options_.line_prefix_template, options_.role);
   }
-  if (torchruns != nullptr && *torchruns != '\0') return PrefixTemplate::of_torchrun(torchruns, options_.role);
+  if (torchruns != nullptr && *torchruns != '\0') return PrefixTemplate::from_torchrun(torchruns, options_.role);
   return PrefixTemplate(PrefixTemplate::kDefault);
 }
 
@@ -119,7 +119,7 @@ void RankStreams::begin_attempt(int attempt, int world_size) {
   world_size_ = world_size;
   check_input_rank(options_, world_size);
   if (options_.standard_input.to == StandardInput::To::kAll && !copies_) {
-    copies_.emplace(loop_, typed_ >= 0 ? typed_ : STDIN_FILENO);
+    copies_.emplace(loop_, terminal_input_fd_ >= 0 ? terminal_input_fd_ : STDIN_FILENO);
   }
   if (relay_) relay_->forget_ended_streams();
   if (layout_.log_folder.empty()) return;
@@ -149,7 +149,7 @@ int RankStreams::open_input(const RankPlace& place, UniqueFd& owned) {
       owned = copies_->add_reader();
       return owned.get();
     case StandardInput::To::kRank:
-      return place.rank == options_.standard_input.rank ? typed_ : null_.get();
+      return place.rank == options_.standard_input.rank ? terminal_input_fd_ : null_.get();
     case StandardInput::To::kNone:
       break;
   }

@@ -106,7 +106,7 @@ class RankStreams {
 
   EventLoop& loop_;
   const Options& options_;
-  int typed_;
+  int terminal_input_fd_;
   LogLayout layout_;
   int attempt_ = 0;
   int world_size_ = 1;

@@ -7,7 +7,7 @@
 
 namespace launcher {
 
-inline constexpr auto kReaderTime = std::chrono::seconds(1);
+inline constexpr auto kReaderTimeout = std::chrono::seconds(1);
 
 struct ReaderTimeout {
   using Time = std::chrono::steady_clock::time_point;
@@ -25,7 +25,7 @@ struct ReaderTimeout {
   // even if its output was not read. A job that has failed waits for the grace time at most while its reader reads
   // nothing.
   std::optional<Time> deadline(Time last_progress) const {
-    const Time least = begin + kReaderTime;
+    const Time least = begin + kReaderTimeout;
     if (timed_out_at) return std::max(least, *timed_out_at + grace);
     if (kill_time) return std::max(least, *kill_time);
     if (gave_up_before) return least;

@@ -26,7 +26,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLongestWait = 3600;  // the clock is read again after this time
+constexpr double kMaxWait = 3600;  // the clock is read again after this time
 constexpr const char* kEnable = "TORCHELASTIC_ENABLE_FILE_TIMER";
 constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
 
@@ -142,7 +142,7 @@ void FileTimer::schedule() {
   const auto first = std::min_element(timers_.begin(), timers_.end(), [](const auto& a, const auto& b) {
     return a.second.request.expiration < b.second.request.expiration;
   });
-  const double wait = std::clamp(first->second.request.expiration - seconds_since_epoch(), 0.0, kLongestWait);
+  const double wait = std::clamp(first->second.request.expiration - seconds_since_epoch(), 0.0, kMaxWait);
   next_.start_in(std::chrono::milliseconds(static_cast<long>(std::ceil(wait * 1000))), [this] { expire(); });
 }
 

@@ -213,8 +213,8 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
 }
 
 // Calls sweep_after(), and prints an error, since no caller would print it.
-SupervisedEnd sweep_after_or_say(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
-                                 const std::function<SupervisedEnd(Guarded)>& supervise) {
+SupervisedEnd sweep_after_or_report(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
+                                    const std::function<SupervisedEnd(Guarded)>& supervise) {
   try {
     return sweep_after(std::move(guarded), title, cgroup, supervise);
   } catch (const std::exception& error) {
@@ -255,13 +255,13 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
     // remove the temporary folder.
     ::fcntl(verdict.writer.get(), F_DUPFD_CLOEXEC, 0);
     const pid_t self = ::getpid();
-    const SupervisedEnd end = sweep_after_or_say({.signals = signals,
-                                                  .lifeline = std::move(lifeline.reader),
-                                                  .terminal_input = std::move(terminal.reader),
-                                                  .cgroup = nullptr,
-                                                  .guardian = guardian,
-                                                  .guardian_group = guardian_group},
-                                                 title, cgroup_or_null, supervise);
+    const SupervisedEnd end = sweep_after_or_report({.signals = signals,
+                                                     .lifeline = std::move(lifeline.reader),
+                                                     .terminal_input = std::move(terminal.reader),
+                                                     .cgroup = nullptr,
+                                                     .guardian = guardian,
+                                                     .guardian_group = guardian_group},
+                                                    title, cgroup_or_null, supervise);
     if (::getpid() == self)
       tell(verdict.writer, end.is_settled);  // else this is the supervisor, which has reported to the sweeper already
     return end.exit_status;

@@ -37,7 +37,7 @@ using namespace std::chrono_literals;
 // Pauses between two checks. They grow from the first to the longest one. Processes whose parent ends become children
 // of this process without notice, so checks are repeated.
 constexpr auto kFirstPause = 50ms;
-constexpr auto kLongestSweepPause = 400ms;
+constexpr auto kMaxSweepPause = 400ms;
 
 }  // namespace
 
@@ -54,12 +54,12 @@ bool Orphans::was_asked_with_group(const ProcessIdentity& process) const {
   if (disposition == Disposition::kIgnores && number != SIGTERM) return false;
   // Start times are coarse. A process that would be ended by the signal and still runs was started after the signal.
   const bool may_be_later = process.start_time == found->second.time;
-  return !may_be_later || disposition != Disposition::kEnds || is_in_sigwait(process.pid, number);
+  return !may_be_later || disposition != Disposition::kTerminates || is_in_sigwait(process.pid, number);
 }
 
 void Orphans::ask() {
   for (const ProcessIdentity& process : processes_of_job(cgroup_)) {
-    if (was_asked_with_group(process) || !asked_.emplace(process.pid, process.start_time).second) continue;
+    if (was_asked_with_group(process) || !signalled_.emplace(process.pid, process.start_time).second) continue;
     signal_process(process, SIGTERM);
     signal_process(process, SIGCONT);  // a suspended process would not notice
   }
@@ -107,7 +107,7 @@ void OrphanSweep::look() {
     orphans_.ask();
   }
   timer_.start_in(pause_, [this] { look(); });
-  pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kLongestSweepPause);
+  pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kMaxSweepPause);
 }
 
 }  // namespace launcher

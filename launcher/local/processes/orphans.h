@@ -41,7 +41,8 @@ class Orphans {
 
   const JobCgroup* cgroup_;
   std::map<pid_t, Asked> groups_;
-  std::set<std::pair<pid_t, std::uint64_t>> asked_;  // by number and start time; those that were signalled one by one
+  // By number and start time; those that were signalled one by one.
+  std::set<std::pair<pid_t, std::uint64_t>> signalled_;
 };
 
 // Repeatedly looks for processes that the ranks left running, and asks them to stop or kills them, until there are no

@@ -17,7 +17,7 @@ namespace launcher {
 
 // An argument of a system call.
 template <typename Value>
-LAUNCHER_SHARES_MEMORY inline long as_word(Value* pointer) {
+LAUNCHER_SHARES_MEMORY inline long to_syscall_argument(Value* pointer) {
   return reinterpret_cast<long>(pointer);
 }
 

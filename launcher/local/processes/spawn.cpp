@@ -39,9 +39,9 @@ LAUNCHER_SHARES_MEMORY long move_to(int fd, int target) {
 
 // A child's memory: system calls need little stack, and no signal handler runs on it.
 struct alignas(kSlotBytes) SharedChildren::Slot {
-  std::array<std::byte, kRoomBytes> room;
+  std::array<std::byte, kReservedBytes> room;
   int runs;  // cleared by the kernel when the child no longer uses this memory
-  std::array<std::byte, kSlotBytes - kRoomBytes - sizeof(int)> stack;
+  std::array<std::byte, kSlotBytes - kReservedBytes - sizeof(int)> stack;
 };
 
 #if defined(__x86_64__)
@@ -57,12 +57,12 @@ long SharedChildren::start_in_cgroup(Slot& slot, Body body, void* argument, int 
   arguments.stack = reinterpret_cast<std::uint64_t>(&slot);
   arguments.stack_size = sizeof(Slot);
   arguments.cgroup = static_cast<std::uint64_t>(cgroup);
-  return raw_syscall_into(body, argument, SYS_clone3, as_word(&arguments), sizeof arguments);
+  return raw_syscall_into(body, argument, SYS_clone3, to_syscall_argument(&arguments), sizeof arguments);
 }
 
 long SharedChildren::start_beside(Slot& slot, Body body, void* argument) {
-  return raw_syscall_into(body, argument, SYS_clone, static_cast<long>(kFlags | SIGCHLD), as_word(&slot + 1), 0,
-                          as_word(&slot.runs));
+  return raw_syscall_into(body, argument, SYS_clone, static_cast<long>(kFlags | SIGCHLD),
+                          to_syscall_argument(&slot + 1), 0, to_syscall_argument(&slot.runs));
 }
 
 #else
@@ -73,7 +73,7 @@ long SharedChildren::start_in_cgroup(Slot& /*slot*/, Body body, void* argument, 
   arguments.flags = CLONE_INTO_CGROUP;
   arguments.exit_signal = SIGCHLD;
   arguments.cgroup = static_cast<std::uint64_t>(cgroup);
-  const long child = raw_syscall(SYS_clone3, as_word(&arguments), sizeof arguments);
+  const long child = raw_syscall(SYS_clone3, to_syscall_argument(&arguments), sizeof arguments);
   if (child == 0) body(argument);
   return child;
 }
@@ -155,14 +155,15 @@ struct Spawner::Child {
   rlimit open_files{};
 
   LAUNCHER_SHARES_MEMORY long enter_folder() const {
-    return folder != nullptr ? raw_syscall(SYS_chdir, as_word(folder)) : 0;
+    return folder != nullptr ? raw_syscall(SYS_chdir, to_syscall_argument(folder)) : 0;
   }
 
   LAUNCHER_SHARES_MEMORY long bind() const {
     // The memory policy is a preference, so an error is ignored: where the container does not allow it, memory comes
     // from the CPUs' own node by default.
-    if (nodes_bits != 0) raw_syscall(SYS_set_mempolicy, KernelBinding::kPreferred, as_word(nodes), nodes_bits + 1);
-    return cpus_bytes != 0 ? raw_syscall(SYS_sched_setaffinity, 0, cpus_bytes, as_word(cpus)) : 0;
+    if (nodes_bits != 0)
+      raw_syscall(SYS_set_mempolicy, KernelBinding::kPreferred, to_syscall_argument(nodes), nodes_bits + 1);
+    return cpus_bytes != 0 ? raw_syscall(SYS_sched_setaffinity, 0, cpus_bytes, to_syscall_argument(cpus)) : 0;
   }
 
   LAUNCHER_SHARES_MEMORY long move_descriptors() const {
@@ -175,12 +176,14 @@ struct Spawner::Child {
   }
 
   LAUNCHER_SHARES_MEMORY long execute() const {
-    raw_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, as_word(&open_files));
-    raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, as_word(&mask), 0, sizeof mask);
-    const long environment = as_word(request.environment);
-    const long error = raw_syscall(SYS_execve, as_word(request.file), as_word(request.arguments), environment);
+    raw_syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, to_syscall_argument(&open_files));
+    raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, to_syscall_argument(&mask), 0, sizeof mask);
+    const long environment = to_syscall_argument(request.environment);
+    const long error =
+        raw_syscall(SYS_execve, to_syscall_argument(request.file), to_syscall_argument(request.arguments), environment);
     if (error != -ENOEXEC || request.shell_arguments == nullptr) return error;
-    return raw_syscall(SYS_execve, as_word("/bin/sh"), as_word(request.shell_arguments), environment);
+    return raw_syscall(SYS_execve, to_syscall_argument("/bin/sh"), to_syscall_argument(request.shell_arguments),
+                       environment);
   }
 };
 
@@ -190,7 +193,7 @@ Spawner::Spawner(const WorkerStart& start)
 Spawner::~Spawner() = default;
 
 SpawnedProcess Spawner::spawn(const SpawnRequest& request) {
-  static_assert(sizeof(Child) <= SharedChildren::kRoomBytes);
+  static_assert(sizeof(Child) <= SharedChildren::kReservedBytes);
   Child* child = new (children_.reserve()) Child{.request = request, .launcher = ::getpid(), .gate = gate_};
   if (!folder_.empty()) child->folder = folder_.c_str();
   if (request.binding != nullptr) {
@@ -242,7 +245,7 @@ LAUNCHER_SHARES_MEMORY void Spawner::run_child(void* argument) {
     raw_syscall(SYS_exit_group, to_int(ExitStatus::kLauncherError));
   }
   while (__atomic_load_n(child->gate, __ATOMIC_ACQUIRE) == 0) {
-    raw_syscall(SYS_futex, as_word(child->gate), FUTEX_WAIT, 0, 0);
+    raw_syscall(SYS_futex, to_syscall_argument(child->gate), FUTEX_WAIT, 0, 0);
   }
   long result = child->enter_folder();
   if (result >= 0) result = child->bind();

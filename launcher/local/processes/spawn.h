@@ -39,7 +39,7 @@ class SharedChildren {
   pid_t start(void* room, Body body, void* argument, int cgroup = -1);
 
   // The size of the memory that reserve() returns.
-  static constexpr std::size_t kRoomBytes = 1024;
+  static constexpr std::size_t kReservedBytes = 1024;
 
  private:
   struct Slot;

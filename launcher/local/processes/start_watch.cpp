@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 constexpr auto kStartInterval = 50ms;
 // A scan takes time, and a scan of all processes takes more. The pause after a scan is this many times as long as the
 // scan.
-constexpr int kRestPerLook = 4;
-constexpr int kRestPerFamilyLook =
+constexpr int kPauseToScanRatio = 4;
+constexpr int kPauseToTreeScanRatio =
     20;  // for scans of all processes, unless an accepted connection has no known owner yet
 
 // A daemon, whose parent has ended, is a child of the launcher. Its environment still has its rank.
@@ -34,20 +34,20 @@ std::optional<int> rank_of_daemon(const ProcessIdentity& process) {
 }  // namespace
 
 StartWatch::StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::chrono::milliseconds timeout,
-                       RunningRanks running_ranks, OnLate on_late, OnLooked on_looked)
+                       RunningRanks running_ranks, OnLate on_late, OnScanned on_scanned)
     : loop_(loop),
       ports_(std::move(ports)),
       deadline_(EventLoop::Clock::now() + timeout),
       running_ranks_(std::move(running_ranks)),
       on_late_(std::move(on_late)),
-      on_looked_(std::move(on_looked)) {
+      on_scanned_(std::move(on_scanned)) {
   timer_.start_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { look(); });
 }
 
 bool StartWatch::connected(std::uint16_t peer_port) {
   if (!timer_.is_running()) return false;  // all ranks have arrived, or the timeout has expired
   unknown_ports_.insert(peer_port);
-  timer_.start_at(std::min(deadline_, next_look_), [this] { look(); });
+  timer_.start_at(std::min(deadline_, next_scan_), [this] { look(); });
   return true;
 }
 
@@ -70,31 +70,31 @@ void StartWatch::look() {
   const bool is_last = begin >= deadline_;
   PortsOfSockets sockets = sockets_to_store();
   const std::map<pid_t, int> ranks = running_ranks_();
-  look_at_ranks(ranks, sockets);
+  scan_ranks(ranks, sockets);
   std::vector<int> late = missing();
-  if (!late.empty() && !sockets.empty() && (is_last || begin >= next_family_look_ || !unknown_ports_.empty())) {
-    look_at_families(ranks, sockets);
+  if (!late.empty() && !sockets.empty() && (is_last || begin >= next_tree_scan_ || !unknown_ports_.empty())) {
+    scan_process_trees(ranks, sockets);
     // A socket that was closed since the first scan may have been a rank's.
     sockets = sockets_to_store();
-    forget_others(sockets);
-    next_family_look_ = begin + (EventLoop::Clock::now() - begin) * kRestPerFamilyLook;
+    forget_foreign_connections(sockets);
+    next_tree_scan_ = begin + (EventLoop::Clock::now() - begin) * kPauseToTreeScanRatio;
     late = missing();
   }
   forget_closed(sockets);
-  on_looked_();
+  on_scanned_();
   if (late.empty()) return;
   const auto now = EventLoop::Clock::now();
   if (is_last) {
     // A connection without a known owner may belong to any rank. Waiting for a rank in vain is better than ending a
     // healthy job.
-    if (late.size() > closed_unseen_) on_late_(std::move(late));
+    if (late.size() > closed_before_lookup_) on_late_(std::move(late));
     return;
   }
-  next_look_ = now + (now - begin) * kRestPerLook;
-  timer_.start_at(std::min(deadline_, std::max(next_look_, now + kStartInterval)), [this] { look(); });
+  next_scan_ = now + (now - begin) * kPauseToScanRatio;
+  timer_.start_at(std::min(deadline_, std::max(next_scan_, now + kStartInterval)), [this] { look(); });
 }
 
-bool StartWatch::look_at(pid_t pid, int rank, const PortsOfSockets& sockets) {
+bool StartWatch::scan_process(pid_t pid, int rank, const PortsOfSockets& sockets) {
   const PortsOfSockets owned = sockets_of(pid, sockets);
   for (const auto& [inode, own_port] : owned) unknown_ports_.erase(own_port);
   if (owned.empty()) return false;
@@ -103,20 +103,20 @@ bool StartWatch::look_at(pid_t pid, int rank, const PortsOfSockets& sockets) {
   return true;
 }
 
-void StartWatch::look_at_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets) {
+void StartWatch::scan_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets) {
   if (sockets.empty()) return;
   // A rank that was seen may have opened the new connections as well.
   if (!unknown_ports_.empty()) {
-    for (const auto& [pid, rank] : std::map<pid_t, int>(users_)) look_at(pid, rank, sockets);
+    for (const auto& [pid, rank] : std::map<pid_t, int>(users_)) scan_process(pid, rank, sockets);
   }
   for (const auto& [pid, rank] : ranks) {
-    if (!seen_.contains(rank)) look_at(pid, rank, sockets);
+    if (!seen_.contains(rank)) scan_process(pid, rank, sockets);
   }
 }
 
 // A child of a rank may have the connection, for example when the rank is a shell. This scans every process of the
 // machine.
-void StartWatch::look_at_families(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets) {
+void StartWatch::scan_process_trees(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets) {
   // Parents come before their children, so a process's rank is known before its children's.
   std::map<pid_t, int> rank_of = ranks;
   for (const ProcessIdentity& process : descendants_of(::getpid())) {
@@ -126,17 +126,17 @@ void StartWatch::look_at_families(const std::map<pid_t, int>& ranks, const Ports
     if (!rank_or_none) continue;
     const int rank = *rank_or_none;
     rank_of.emplace(process.pid, rank);
-    if (!seen_.contains(rank) || !unknown_ports_.empty()) look_at(process.pid, rank, sockets);
+    if (!seen_.contains(rank) || !unknown_ports_.empty()) scan_process(process.pid, rank, sockets);
   }
 }
 
 // Removes connections that are still open but belong to no process of the job.
-void StartWatch::forget_others(const PortsOfSockets& sockets) {
+void StartWatch::forget_foreign_connections(const PortsOfSockets& sockets) {
   for (const auto& [inode, own_port] : sockets) unknown_ports_.erase(own_port);
 }
 
 void StartWatch::forget_closed(const PortsOfSockets& sockets) {
-  closed_unseen_ += std::erase_if(unknown_ports_, [&](std::uint16_t port) {
+  closed_before_lookup_ += std::erase_if(unknown_ports_, [&](std::uint16_t port) {
     return std::none_of(sockets.begin(), sockets.end(), [&](const auto& socket) { return socket.second == port; });
   });
 }

@@ -23,12 +23,12 @@ class StartWatch {
   using RunningRanks = std::function<std::map<pid_t, int>()>;
   using OnLate = std::function<void(std::vector<int> missing)>;
 
-  using OnLooked = std::function<void()>;
+  using OnScanned = std::function<void()>;
 
   // When `timeout` expires, calls `on_late` with the running ranks that have not reached the store, if there are any. A
   // rank that ended before does not count. `loop` must outlive this.
   StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::chrono::milliseconds timeout,
-             RunningRanks running_ranks, OnLate on_late, OnLooked on_looked);
+             RunningRanks running_ranks, OnLate on_late, OnScanned on_scanned);
 
   // Called when the store on this node has accepted a connection whose remote port is `peer_port`. Returns true when a
   // scan will follow. If the store answers before the scan, the scan may be too late.
@@ -36,10 +36,10 @@ class StartWatch {
 
  private:
   void look();
-  void look_at_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
-  void look_at_families(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
-  bool look_at(pid_t pid, int rank, const PortsOfSockets& sockets);
-  void forget_others(const PortsOfSockets& sockets);
+  void scan_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
+  void scan_process_trees(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
+  bool scan_process(pid_t pid, int rank, const PortsOfSockets& sockets);
+  void forget_foreign_connections(const PortsOfSockets& sockets);
   void forget_closed(const PortsOfSockets& sockets);
   std::vector<int> missing() const;
   PortsOfSockets sockets_to_store() const;
@@ -49,13 +49,13 @@ class StartWatch {
   EventLoop::Clock::time_point deadline_;
   RunningRanks running_ranks_;
   OnLate on_late_;
-  OnLooked on_looked_;
+  OnScanned on_scanned_;
   std::set<int> seen_;
   std::map<pid_t, int> users_;             // processes that were seen with a connection, and their ranks
   std::set<std::uint16_t> unknown_ports_;  // connections that the store accepted and whose process is not known yet
-  std::size_t closed_unseen_ = 0;          // how many of these were closed before their process was found
-  EventLoop::Clock::time_point next_look_{};
-  EventLoop::Clock::time_point next_family_look_{};
+  std::size_t closed_before_lookup_ = 0;   // how many of these were closed before their process was found
+  EventLoop::Clock::time_point next_scan_{};
+  EventLoop::Clock::time_point next_tree_scan_{};
   EventLoop::Timer timer_{loop_};
 };
 

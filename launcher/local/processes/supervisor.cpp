@@ -26,7 +26,7 @@ constexpr auto kOthersFollow = 500ms;
 // timeout(1) and others signal a process and then its group: two interrupts this close are one.
 constexpr auto kSameInterrupt = 100ms;
 // A shorter wait is not reported.
-constexpr auto kSilentStop = 1s;
+constexpr auto kMinReportedWait = 1s;
 // How often the other ranks are checked while ddprun waits for the rank that may have caused a failure.
 constexpr auto kRootCauseInterval = 50ms;
 // How long a killed process may take to end (a disk or driver can delay it) before ddprun ends without it.
@@ -74,7 +74,7 @@ void Supervisor::start(std::vector<RankPlan> plans) {
   workers_.fork(std::move(plans));
   // This comes before the gate opens: a debugger that reads the terminal in the background would be suspended.
   if (const auto debugged = workers_.in_terminal()) {
-    terminal_.give_to(workers_[*debugged].process.pid, guarded_.guardian_group);
+    terminal_.hand_foreground_to(workers_[*debugged].process.pid, guarded_.guardian_group);
   }
   // Rank 0 has this descriptor. As long as the supervisor has a copy, the guardian does not see that rank 0 has ended.
   if (!options_.may_restart) guarded_.terminal_input.reset();
@@ -95,7 +95,7 @@ JobEnd Supervisor::wait() {
   return end_;
 }
 
-void Supervisor::call_in(Clock::duration time, std::function<void()> action) {
+void Supervisor::call_after(Clock::duration time, std::function<void()> action) {
   timers_.push_back(loop_.call_at(Clock::now() + time, std::move(action)));
 }
 
@@ -104,7 +104,7 @@ void Supervisor::advance(PhaseEvent event) {
   const Phase before = phase_;
   phase_ = next_phase(before, event);
   if (before == Phase::kRunning && (phase_ == Phase::kStopping || phase_ == Phase::kEndingOrphans)) begin_grace();
-  if (!is_killing(before) && is_killing(phase_)) call_in(kKillTimeout, [this] { give_up(); });
+  if (!is_killing(before) && is_killing(phase_)) call_after(kKillTimeout, [this] { give_up(); });
 }
 
 void Supervisor::on_signals() {
@@ -231,7 +231,7 @@ void Supervisor::watch_for_root_cause() {
     stop_after_failure();
     return;
   }
-  call_in(kRootCauseInterval, [this] { watch_for_root_cause(); });
+  call_after(kRootCauseInterval, [this] { watch_for_root_cause(); });
 }
 
 void Supervisor::stop_after_failure() {
@@ -263,11 +263,11 @@ void Supervisor::stop_because(FailureNotice failure) {
   stop_ranks(SIGTERM);
 }
 
-void Supervisor::stop_late(std::string reason, bool restarts) {
+void Supervisor::stop_on_timeout(std::string reason, bool restarts) {
   if (phase_ != Phase::kRunning) return;
-  options_.on_stop(notice_of_lateness(end_.host, reason, restarts));
-  end_.late_reason = std::move(reason);
-  end_.late_restarts = restarts;
+  options_.on_stop(notice_of_timeout(end_.host, reason, restarts));
+  end_.timeout_reason = std::move(reason);
+  end_.restarts_after_timeout = restarts;
   stop_ranks(SIGTERM);
 }
 
@@ -278,8 +278,8 @@ void Supervisor::stop_ranks(int signal_number) {
 
 void Supervisor::begin_grace() {
   kill_at_ = Clock::now() + options_.options->grace;
-  call_in(options_.options->grace, [this] { kill_everything(); });
-  call_in(kSilentStop, [this] { print_running_ranks(); });
+  call_after(options_.options->grace, [this] { kill_everything(); });
+  call_after(kMinReportedWait, [this] { print_running_ranks(); });
 }
 
 void Supervisor::print_running_ranks() {

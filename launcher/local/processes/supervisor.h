@@ -75,7 +75,7 @@ class Supervisor {
   void stop_because(FailureNotice failure);
   // Stops all ranks because the job has taken too long. `reason` is for the report. `restarts`: the job may be
   // restarted, as after a failure.
-  void stop_late(std::string reason, bool restarts = false);
+  void stop_on_timeout(std::string reason, bool restarts = false);
   std::vector<WatchedRank> all_ranks() const { return launcher::watched_ranks(workers_, end_); }
   // The ranks, while they are expected to make progress; otherwise empty.
   std::vector<WatchedRank> watched_ranks() const {
@@ -123,7 +123,7 @@ class Supervisor {
   void end_orphans();
   void give_up();
   void print_running_ranks();
-  void call_in(Clock::duration time, std::function<void()> action);
+  void call_after(Clock::duration time, std::function<void()> action);
 
   EventLoop& loop_;
   Guarded& guarded_;

@@ -26,7 +26,7 @@ bool is_in_foreground() {
 
 }  // namespace
 
-void ForegroundTerminal::give_to(pid_t group, pid_t owner) {
+void ForegroundTerminal::hand_foreground_to(pid_t group, pid_t owner) {
   if (::tcgetpgrp(STDIN_FILENO) != owner) return;
   owner_ = owner;
   ::tcsetpgrp(STDIN_FILENO, group);
@@ -67,7 +67,7 @@ void TerminalInput::watch_pipe(bool on) {
 }
 
 void TerminalInput::resume() {
-  if (pipe_ && typed_.empty()) watch_terminal(true);
+  if (pipe_ && pending_.empty()) watch_terminal(true);
 }
 
 void TerminalInput::finish() {
@@ -104,20 +104,20 @@ void TerminalInput::read_terminal() {
     finish();  // the user typed the end of the file, or the terminal is gone
     return;
   }
-  typed_.assign(bytes.data(), static_cast<std::size_t>(count));
+  pending_.assign(bytes.data(), static_cast<std::size_t>(count));
   watch_terminal(false);
   write_pipe();
 }
 
 void TerminalInput::write_pipe() {
-  const ssize_t count = ::write(pipe_.get(), typed_.data(), typed_.size());
+  const ssize_t count = ::write(pipe_.get(), pending_.data(), pending_.size());
   if (count < 0 && errno != EAGAIN && errno != EINTR) {
     finish();  // the pipe has no reader any more
     return;
   }
-  if (count > 0) typed_.erase(0, static_cast<std::size_t>(count));
-  watch_pipe(!typed_.empty());
-  watch_terminal(typed_.empty());
+  if (count > 0) pending_.erase(0, static_cast<std::size_t>(count));
+  watch_pipe(!pending_.empty());
+  watch_terminal(pending_.empty());
 }
 
 }  // namespace launcher

@@ -21,7 +21,7 @@ class ForegroundTerminal {
   ForegroundTerminal& operator=(const ForegroundTerminal&) = delete;
 
   // Does nothing when `owner` is not in the foreground; then the rank is a background job like any other.
-  void give_to(pid_t group, pid_t owner);
+  void hand_foreground_to(pid_t group, pid_t owner);
   void take_back();
 
  private:
@@ -48,7 +48,7 @@ class TerminalInput {
 
   EventLoop& loop_;
   UniqueFd pipe_;
-  std::string typed_;  // read, but not written to the pipe yet
+  std::string pending_;  // read, but not written to the pipe yet
   EventLoop::Timer foreground_timer_{loop_};
   bool terminal_watched_ = false;
   bool pipe_watched_ = false;

@@ -40,7 +40,8 @@ Disposition read_disposition(pid_t pid, int signal_number) {
   std::ostringstream text;
   text << file.rdbuf();
   const Disposition disposition = disposition_in(text.str(), signal_number);
-  return disposition == Disposition::kEnds && is_in_sigwait(pid, signal_number) ? Disposition::kTakes : disposition;
+  return disposition == Disposition::kTerminates && is_in_sigwait(pid, signal_number) ? Disposition::kHandles
+                                                                                      : disposition;
 }
 
 // Returns the set of signals at `address` in the memory of the process; 0 when it cannot be read.
@@ -75,9 +76,9 @@ Disposition disposition_in(std::string_view status, int signal_number) {
   const auto ignored = mask_in(status, "SigIgn:");
   if (!caught || !blocked || !ignored) return Disposition::kUnknown;
   const std::uint64_t bit = std::uint64_t{1} << (signal_number - 1);
-  if ((*caught & bit) != 0) return Disposition::kTakes;
+  if ((*caught & bit) != 0) return Disposition::kHandles;
   if ((*blocked & bit) != 0) return Disposition::kBlocks;
-  return (*ignored & bit) != 0 ? Disposition::kIgnores : Disposition::kEnds;
+  return (*ignored & bit) != 0 ? Disposition::kIgnores : Disposition::kTerminates;
 }
 
 SignalTargets signal_targets(const std::map<pid_t, int>& ranks, const std::vector<ProcessIdentity>& processes,
@@ -85,7 +86,7 @@ SignalTargets signal_targets(const std::map<pid_t, int>& ranks, const std::vecto
   SignalTargets targets;
   std::unordered_map<pid_t, std::pair<pid_t, int>>
       searched;  // processes below which a handler may be found, and their ranks
-  std::vector<std::pair<ProcessIdentity, pid_t>> takers;
+  std::vector<std::pair<ProcessIdentity, pid_t>> handlers;
   std::map<int, bool> would_end;
   for (const ProcessIdentity& process : processes) {
     const auto own = ranks.find(process.pid);
@@ -93,8 +94,8 @@ SignalTargets signal_targets(const std::map<pid_t, int>& ranks, const std::vecto
     if (own == ranks.end() && above == searched.end()) continue;
     const std::pair<pid_t, int> rank = own != ranks.end() ? std::pair<pid_t, int>(*own) : above->second;
     const Disposition disposition = disposition_of(process.pid);
-    if (disposition == Disposition::kTakes) {
-      takers.emplace_back(process, rank.first);
+    if (disposition == Disposition::kHandles) {
+      handlers.emplace_back(process, rank.first);
       would_end[rank.second] = false;
       continue;
     }
@@ -103,10 +104,10 @@ SignalTargets signal_targets(const std::map<pid_t, int>& ranks, const std::vecto
       targets.blockers.insert(process.pid);
       targets.undecided.insert(rank);
     }
-    if (own != ranks.end()) would_end[rank.second] = disposition == Disposition::kEnds;
+    if (own != ranks.end()) would_end[rank.second] = disposition == Disposition::kTerminates;
   }
-  for (const auto& [process, rank] : takers) {
-    if (targets.undecided.count(rank) == 0) targets.takers.push_back(process);
+  for (const auto& [process, rank] : handlers) {
+    if (targets.undecided.count(rank) == 0) targets.handlers.push_back(process);
   }
   for (const auto& [process, rank] : targets.undecided) would_end.erase(rank);
   for (const auto& [rank, ends] : would_end) {
@@ -120,11 +121,11 @@ SignalTargets signal_targets(const std::map<pid_t, int>& ranks, int signal_numbe
                         [signal_number](pid_t pid) { return read_disposition(pid, signal_number); });
 }
 
-SignalTargets decided_targets(const SignalTargets& before, int signal_number) {
+SignalTargets resolve_undecided(const SignalTargets& before, int signal_number) {
   return signal_targets(before.undecided, descendants_of(::getpid()), [&](pid_t pid) {
     const Disposition now = read_disposition(pid, signal_number);
     if (now != Disposition::kBlocks) return now;
-    return before.blockers.count(pid) > 0 ? Disposition::kTakes : Disposition::kUnknown;
+    return before.blockers.count(pid) > 0 ? Disposition::kHandles : Disposition::kUnknown;
   });
 }
 
@@ -137,12 +138,12 @@ void UserSignalForwarder::pass_on(const std::map<pid_t, int>& ranks, int signal_
   send_to(targets, signal_number);
   if (targets.undecided.empty()) return;
   timers_.push_back(loop_.call_at(EventLoop::Clock::now() + kForkTime, [this, targets, signal_number] {
-    send_to(decided_targets(targets, signal_number), signal_number);
+    send_to(resolve_undecided(targets, signal_number), signal_number);
   }));
 }
 
 void UserSignalForwarder::send_to(const SignalTargets& targets, int signal_number) {
-  for (const ProcessIdentity& process : targets.takers) signal_process(process, signal_number);
+  for (const ProcessIdentity& process : targets.handlers) signal_process(process, signal_number);
   if (targets.without.empty() || !reported_.insert(signal_number).second) return;
   messages_.print(
       signal_name(signal_number) + " was not passed on to " + rank_list(targets.without) +

@@ -22,13 +22,13 @@ bool is_in_sigwait(pid_t pid, int signal_number);
 
 // What a process does with a signal. A blocked signal may be read from a signalfd, but every process also blocks all
 // signals briefly when it starts another process.
-enum class Disposition { kUnknown, kEnds, kIgnores, kBlocks, kTakes };
+enum class Disposition { kUnknown, kTerminates, kIgnores, kBlocks, kHandles };
 
 // Reads the disposition from the text of /proc/<pid>/status. Pure.
 Disposition disposition_in(std::string_view status, int signal_number);
 
 struct SignalTargets {
-  std::vector<ProcessIdentity> takers;
+  std::vector<ProcessIdentity> handlers;
   std::vector<int>
       without;  // ranks without a process that handles the signal, where the signal would end the rank; ascending
   std::set<pid_t> blockers;        // processes that block the signal and may wait for it
@@ -46,7 +46,7 @@ SignalTargets signal_targets(const std::map<pid_t, int>& ranks, int signal_numbe
 
 // Decides the undecided ranks a moment later: a process that still blocks the signal, as in `before`, is waiting for
 // it.
-SignalTargets decided_targets(const SignalTargets& before, int signal_number);
+SignalTargets resolve_undecided(const SignalTargets& before, int signal_number);
 
 // Passes SIGUSR1 and SIGUSR2 on to those processes of the ranks that have a handler for it: they end all others.
 class UserSignalForwarder {

@@ -20,9 +20,9 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kPagesOfOne = 32;                 // MAX_ARG_STRLEN
-constexpr std::size_t kLeastOfBoth = 128 << 10;         // ARG_MAX, whatever the stack's limit
-constexpr std::size_t kMostOfBoth = (8 << 20) / 4 * 3;  // three quarters of _STK_LIM, though the stack be unlimited
+constexpr std::size_t kMaxStringPages = 32;                // MAX_ARG_STRLEN
+constexpr std::size_t kMinTotalBytes = 128 << 10;          // ARG_MAX, whatever the stack's limit
+constexpr std::size_t kMaxTotalBytes = (8 << 20) / 4 * 3;  // three quarters of _STK_LIM, though the stack be unlimited
 
 std::string kilobytes(std::size_t bytes) {
   return std::to_string((bytes + 1023) / 1024) + " KiB";
@@ -35,10 +35,10 @@ std::size_t total_bytes(std::span<const std::string> strings) {
   return total;
 }
 
-std::string too_big(std::span<const std::string> arguments, std::span<const std::string> environment,
-                    const ExecLimits& limits) {
-  const auto is_too_long = [&](const std::string& text) { return text.size() + 1 > limits.of_one; };
-  const std::string longest = ", and the kernel accepts at most " + kilobytes(limits.of_one) + " in one";
+std::string size_error(std::span<const std::string> arguments, std::span<const std::string> environment,
+                       const ExecLimits& limits) {
+  const auto is_too_long = [&](const std::string& text) { return text.size() + 1 > limits.string_bytes_limit; };
+  const std::string longest = ", and the kernel accepts at most " + kilobytes(limits.string_bytes_limit) + " in one";
   if (const auto found = std::find_if(environment.begin(), environment.end(), is_too_long);
       found != environment.end()) {
     return "the variable " + found->substr(0, found->find('=')) + " has " + kilobytes(found->size()) + longest;
@@ -47,8 +47,8 @@ std::string too_big(std::span<const std::string> arguments, std::span<const std:
     return "argument " + std::to_string(found - arguments.begin()) + " has " + kilobytes(found->size()) + longest;
   }
   return "the arguments have " + kilobytes(total_bytes(arguments)) + " and the environment has " +
-         kilobytes(total_bytes(environment)) + "; the limit for both is " + kilobytes(limits.of_both) +
-         (limits.of_both < kMostOfBoth ? ", a quarter of ulimit -s" : ", the maximum of the kernel");
+         kilobytes(total_bytes(environment)) + "; the limit for both is " + kilobytes(limits.total_bytes_limit) +
+         (limits.total_bytes_limit < kMaxTotalBytes ? ", a quarter of ulimit -s" : ", the maximum of the kernel");
 }
 
 // Returns a null-terminated array of pointers into `strings` for exec, which does not change the texts.
@@ -77,7 +77,8 @@ std::vector<std::string> page_variables(const RankPage& page, const RankRing& ti
 }  // namespace
 
 ExecLimits exec_limits(std::size_t page_bytes, std::size_t stack_bytes) {
-  return {.of_both = std::clamp(stack_bytes / 4, kLeastOfBoth, kMostOfBoth), .of_one = kPagesOfOne * page_bytes};
+  return {.total_bytes_limit = std::clamp(stack_bytes / 4, kMinTotalBytes, kMaxTotalBytes),
+          .string_bytes_limit = kMaxStringPages * page_bytes};
 }
 
 ExecLimits exec_limits() {
@@ -93,7 +94,7 @@ std::string exec_failure_text(const std::string& file, int error, std::span<cons
   if (!cause.empty()) return text;
   if (error == ENOENT) text += " (the interpreter that it names?)";
   if (error == ENOEXEC) text += " (damaged, or built for another kind of machine?)";
-  if (error == E2BIG) text += " (" + too_big(arguments, environment, limits) + ")";
+  if (error == E2BIG) text += " (" + size_error(arguments, environment, limits) + ")";
   return text;
 }
 

@@ -26,9 +26,9 @@
 namespace launcher {
 
 struct ExecLimits {
-  std::size_t
-      of_both;  // limit for arguments and environment together, with their terminating zeros and the pointers to them
-  std::size_t of_one;  // limit for one argument or variable, with its terminating zero
+  std::size_t total_bytes_limit;   // limit for arguments and environment together, with their terminating zeros and the
+                                   // pointers to them
+  std::size_t string_bytes_limit;  // limit for one argument or variable, with its terminating zero
 };
 
 // The kernel's limits when pages have `page_bytes` bytes and the stack is limited to `stack_bytes` (ulimit -s). Pure.

@@ -27,7 +27,7 @@ std::string limit_text(const char* what, rlim_t limit, const char* unit, const c
          "); raise it before ddprun starts";
 }
 
-bool used_up_cpu(const EndContext& context) {
+bool exhausted_cpu_limit(const EndContext& context) {
   // The kernel checks the limit once a second.
   return context.cpu_seconds != RLIM_INFINITY &&
          context.used_cpu_seconds + 1 >= static_cast<double>(context.cpu_seconds);
@@ -40,7 +40,7 @@ std::string cause_of_signal(int signal, const EndContext& context) {
     case SIGXFSZ:
       return limit_text("the size of files", context.file_bytes, "bytes", "ulimit -f");
     case SIGKILL:  // the kernel's signal at the hard limit, or when soft and hard limit are equal
-      return used_up_cpu(context) ? limit_text("CPU time", context.cpu_seconds, "s", "ulimit -t") : "";
+      return exhausted_cpu_limit(context) ? limit_text("CPU time", context.cpu_seconds, "s", "ulimit -t") : "";
     case SIGILL:
       return "the program was built for another processor (-march=native on another machine?)";
     case SIGBUS:
@@ -67,7 +67,7 @@ constexpr std::array kLastLines = std::to_array<LastLine>({
 });
 
 // Texts that programs print about an option that they do not know.
-bool complains_of_option(std::string_view text) {
+bool reports_unknown_option(std::string_view text) {
   constexpr std::array<std::string_view, 6> kPhrases = {"unrecognized argument", "unrecognized option",
                                                         "invalid option",        "o such option",
                                                         "nknown option",         "was not expected"};
@@ -87,7 +87,7 @@ std::string_view launcher_option(std::string_view text) {
 }
 
 std::string cause_of_last_line(std::string_view text, const EndContext& context) {
-  if (complains_of_option(text)) {
+  if (reports_unknown_option(text)) {
     std::string_view option = launcher_option(text);
     if (option.ends_with(' ')) option.remove_suffix(1);
     if (!option.empty()) {

@@ -122,7 +122,7 @@ std::string details_of(const RankEnd& culprit, const JobEnd& job) {
 
 // Returns the ranks that had ended with status 0 before `first`, if `first` failed because its connection to a peer was
 // closed.
-std::vector<int> left_the_others(std::size_t first, const JobEnd& job) {
+std::vector<int> ranks_ended_before(std::size_t first, const JobEnd& job) {
   const RankEnd& culprit = job.ranks[first];
   const std::string& words = culprit.error ? culprit.error->message : culprit.last_lines;
   std::vector<int> ranks;
@@ -144,7 +144,7 @@ std::string report_on_culprit(const RankEnd& culprit, const std::vector<int>& le
 
 // One line about a rank that failed on its own after, or before, the first one.
 std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit, const JobEnd& job) {
-  const double later = trouble_time(rank, job) - trouble_time(culprit, job);
+  const double later = failure_time(rank, job) - failure_time(culprit, job);
   return "  " + std::string(later < 0 ? "but:    rank " : "later:  rank ") + std::to_string(rank.rank) + " " +
          describe_end(rank) + formatted(later < 0 ? ", %.3f s before that" : ", %.3f s after it", std::abs(later)) +
          (is_consequence(rank) ? ": its connection to another rank was closed\n" : "\n");
@@ -152,7 +152,7 @@ std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit,
 
 // Returns the rank's error message without the prefix "rank 3 of 8: ", so that messages of several ranks can be
 // compared.
-std::string_view words_of(const RankEnd& rank) {
+std::string_view message_without_prefix(const RankEnd& rank) {
   std::string_view words = rank.error ? std::string_view(rank.error->message) : last_line(rank.last_lines);
   const std::size_t end = words.find(": ");
   const std::string_view speaker = words.substr(0, end);
@@ -165,13 +165,13 @@ std::string_view words_of(const RankEnd& rank) {
 }
 
 // One line about the ranks that failed with the same message as the first one.
-std::string report_on_the_same(const std::vector<const RankEnd*>& same, const RankEnd& culprit, const JobEnd& job) {
+std::string report_on_same_message(const std::vector<const RankEnd*>& same, const RankEnd& culprit, const JobEnd& job) {
   if (same.empty()) return "";
   std::vector<int> ranks;
   double last = 0;
   for (const RankEnd* rank : same) {
     ranks.push_back(rank->rank);
-    last = std::max(last, trouble_time(*rank, job) - trouble_time(culprit, job));
+    last = std::max(last, failure_time(*rank, job) - failure_time(culprit, job));
   }
   return "  later:  " + rank_list(ranks) + " " + describe_end(*same.front()) +
          formatted(same.size() == 1 ? ", %.3f s after it, with the same message\n"
@@ -186,7 +186,7 @@ std::string report_on_others(std::size_t first, const std::vector<int>& left, co
   std::vector<int> finished;
   std::vector<const RankEnd*> same;
   std::size_t failed = 0;
-  const std::string_view first_words = words_of(job.ranks[first]);
+  const std::string_view first_words = message_without_prefix(job.ranks[first]);
   for (std::size_t i = 0; i < job.ranks.size(); ++i) {
     const RankEnd& rank = job.ranks[i];
     if (i == first) continue;
@@ -194,15 +194,15 @@ std::string report_on_others(std::size_t first, const std::vector<int>& left, co
       if (std::find(left.begin(), left.end(), rank.rank) == left.end()) finished.push_back(rank.rank);
     } else if (rank.stop_requested) {
       stopped.push_back(rank.rank);
-    } else if (!first_words.empty() && words_of(rank) == first_words &&
-               trouble_time(rank, job) >= trouble_time(job.ranks[first], job) &&
+    } else if (!first_words.empty() && message_without_prefix(rank) == first_words &&
+               failure_time(rank, job) >= failure_time(job.ranks[first], job) &&
                (same.empty() || describe_end(rank) == describe_end(*same.front()))) {
       same.push_back(&rank);
     } else if (failed++ < kMaxFailuresListed) {
       text += report_on_other_failure(rank, job.ranks[first], job);
     }
   }
-  text.insert(0, report_on_the_same(same, job.ranks[first], job));
+  text.insert(0, report_on_same_message(same, job.ranks[first], job));
   if (failed > kMaxFailuresListed) {
     text += "  later:  " + std::to_string(failed - kMaxFailuresListed) + " more failed as well\n";
   }
@@ -226,10 +226,10 @@ std::vector<std::string> failure_details(const JobEnd& job, std::size_t first) {
 std::string failure_report(const JobEnd& job) {
   if (job.elsewhere) return report_on_other_node(job);
   const auto first = first_failure(job);
-  if (!first) return job.is_late() ? "ddprun: stopped because " + job.late_reason + "\n" : "";
+  if (!first) return job.is_late() ? "ddprun: stopped because " + job.timeout_reason + "\n" : "";
   const RankEnd& culprit = job.ranks[*first];
   if (!culprit.was_executed && culprit.error) return not_executed_report(culprit, job);
-  const std::vector<int> left = left_the_others(*first, job);
+  const std::vector<int> left = ranks_ended_before(*first, job);
   return report_on_culprit(culprit, left, job) + report_on_others(*first, left, job);
 }
 

@@ -76,13 +76,13 @@ void ControlLink::acknowledge() {
   outgoing_ += acknowledgement(received_);
 }
 
-void ControlLink::carry(std::uint32_t round, std::string_view bytes) {
+void ControlLink::relay_bytes(std::uint32_t round, std::string_view bytes) {
   if (is_over_) return;
   while (!bytes.empty()) {
-    if (carried_.empty() || carried_.back().round() != round || carried_.back().is_full()) carried_.emplace_back(round);
+    if (relayed_.empty() || relayed_.back().round() != round || relayed_.back().is_full()) relayed_.emplace_back(round);
     const std::size_t before = bytes.size();
-    carried_.back().fill(bytes);
-    carried_bytes_ += before - bytes.size();
+    relayed_.back().fill(bytes);
+    relayed_bytes_ += before - bytes.size();
   }
   was_full_ = was_full_ || !has_room();
 }
@@ -94,10 +94,10 @@ bool ControlLink::take_next() {
   if (sent_.size() == 0) progress_ = std::chrono::steady_clock::now();
   if (!outgoing_.empty()) {
     sent_.add(std::exchange(outgoing_, {}));
-  } else if (!carried_.empty() && sent_.size() < kMaxUnacknowledged) {
-    carried_bytes_ -= carried_.front().content_size();
-    sent_.add(carried_.front().take_frame());
-    carried_.pop_front();
+  } else if (!relayed_.empty() && sent_.size() < kMaxUnacknowledged) {
+    relayed_bytes_ -= relayed_.front().content_size();
+    sent_.add(relayed_.front().take_frame());
+    relayed_.pop_front();
   }
   return !sent_.is_all_sent();
 }
@@ -120,7 +120,8 @@ void ControlLink::flush() {
   update_interest();
 }
 
-// Leaves on_room to the event loop as well, because the sender does not expect the callback during its own call.
+// Leaves on_space_available to the event loop as well, because the sender does not expect the callback during its own
+// call.
 void ControlLink::update_interest() {
   const bool waits = !sent_.is_all_sent() || (was_full_ && has_room());
   if (waits_to_write_ == waits) return;
@@ -128,11 +129,11 @@ void ControlLink::update_interest() {
   loop_.change(fd_.get(), waits ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void ControlLink::offer_room() {
+void ControlLink::notify_space_available() {
   if (!was_full_ || !has_room()) return;
   const std::shared_ptr<bool> is_alive = is_alive_;
   was_full_ = false;
-  callbacks_.on_room();
+  callbacks_.on_space_available();
   if (*is_alive) flush();
 }
 
@@ -140,7 +141,7 @@ void ControlLink::on_event(std::uint32_t events) {
   const std::shared_ptr<bool> is_alive = is_alive_;
   if ((events & EPOLLOUT) != 0) {
     flush();
-    offer_room();
+    notify_space_available();
     if (!*is_alive || !fd_) return;
   }
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) receive();
@@ -182,7 +183,7 @@ void ControlLink::handle_arrivals() {
 // Returns false when no launcher would send this. May destroy the link.
 bool ControlLink::handle(const Arrival& arrival) {
   if (arrival.round) {
-    callbacks_.on_carried(*arrival.round, arrival.bytes);
+    callbacks_.on_relayed(*arrival.round, arrival.bytes);
     return true;
   }
   if (arrival.acknowledged) {
@@ -226,7 +227,7 @@ std::string ControlLink::peer() const {
   return peer_of(fd_.get());
 }
 
-void ControlLink::break_off() {
+void ControlLink::abort_session() {
   is_over_ = true;
   release();
 }
@@ -242,7 +243,7 @@ void ControlLink::disconnect(bool is_network, const std::string& reason) {
 }
 
 void ControlLink::close(const std::string& reason) {
-  break_off();
+  abort_session();
   const auto on_closed = callbacks_.on_closed;  // it may destroy the link
   on_closed(reason);
 }

@@ -30,9 +30,9 @@ class ControlLink {
     // Called when anything was received, even a part of a frame.
     std::function<void()> on_sign_of_life{};
     // Called with carried bytes, in order.
-    std::function<void(std::uint32_t round, std::string_view bytes)> on_carried{};
+    std::function<void(std::uint32_t round, std::string_view bytes)> on_relayed{};
     // Called when has_room() has become true again.
-    std::function<void()> on_room{};
+    std::function<void()> on_space_available{};
     // The session has ended: the other end closed the connection, or the received bytes are not a message. No callback
     // is called after this one.
     std::function<void(const std::string& reason)> on_closed{};
@@ -53,20 +53,20 @@ class ControlLink {
   // Sends a message that to_frame() has encoded, so that a message for thousands of nodes is encoded once.
   void send_frame(const std::string& frame);
   // Sends bytes for others, after all messages; at the next flush() at the latest.
-  void carry(std::uint32_t round, std::string_view bytes);
+  void relay_bytes(std::uint32_t round, std::string_view bytes);
   void flush();
   // Reports the number of received bytes with the next message. Needed at intervals only.
   void acknowledge();
-  // Whether the caller should carry more bytes. If not, on_room is called later.
-  bool has_room() const { return carried_bytes_ < kMaxCarried && sent_.size() < kMaxUnacknowledged; }
+  // Whether the caller should carry more bytes. If not, on_space_available is called later.
+  bool has_room() const { return relayed_bytes_ < kMaxCarried && sent_.size() < kMaxUnacknowledged; }
   // The number of carried bytes that were not passed to the kernel yet; and whether the kernel has all sent and carried
   // bytes.
-  std::size_t carried() const { return carried_bytes_; }
-  bool is_idle() const { return sent_.is_all_sent() && outgoing_.empty() && carried_.empty(); }
+  std::size_t unsent_relayed_bytes() const { return relayed_bytes_; }
+  bool is_idle() const { return sent_.is_all_sent() && outgoing_.empty() && relayed_.empty(); }
   // The address of the other end, such as "10.0.0.7 port 4711".
   std::string peer() const;
   // Ends the session; on_closed is not called.
-  void break_off();
+  void abort_session();
   bool is_open() const { return !is_over_; }
 
   bool is_connected() const { return static_cast<bool>(fd_); }
@@ -95,7 +95,7 @@ class ControlLink {
   void write_all();
   bool take_next();
   void update_interest();
-  void offer_room();
+  void notify_space_available();
   void on_event(std::uint32_t events);
   void receive();
   void handle_arrivals();
@@ -113,8 +113,8 @@ class ControlLink {
   std::chrono::steady_clock::time_point
       progress_{};                    // when the other end last acknowledged data, or had none to acknowledge
   std::string outgoing_;              // messages that follow what is in sent_
-  std::deque<FrameBuilder> carried_;  // what follows those
-  std::size_t carried_bytes_ = 0;     // the size of carried_
+  std::deque<FrameBuilder> relayed_;  // what follows those
+  std::size_t relayed_bytes_ = 0;     // the size of relayed_
   bool was_full_ = false;
   bool waits_to_write_ = false;
   bool is_over_ = false;

@@ -46,25 +46,25 @@ struct Format<Hello> {
                    {"max_restarts", m.max_restarts},
                    {"local_world_size", m.local_world_size},
                    {"role", shortened(m.role, kMaxName)}};
-    if (m.trouble) object["trouble"] = control::write(*m.trouble);
+    if (m.start_failure) object["trouble"] = control::write(*m.start_failure);
     return object;
   }
   static Hello read(JsonReader& r) {
-    constexpr int kMost = std::numeric_limits<int>::max();
-    Hello m{.protocol = r.integer("protocol", 0, kMost),
+    constexpr int kMax = std::numeric_limits<int>::max();
+    Hello m{.protocol = r.integer("protocol", 0, kMax),
             .version = r.text("version", kMaxName),
             .host = r.text("host", kMaxName),
-            .pid = r.integer("pid", 0, kMost),
+            .pid = r.integer("pid", 0, kMax),
             .launcher = r.text("launcher", kMaxName),
             .nnodes = r.integer("nnodes", 1, kMaxRanks),
             .min_nodes = r.integer("min_nodes", 0, kMaxRanks),
             .node_rank = r.integer("node_rank", kAnyNode, kMaxRanks),
             .run_id = r.text("run_id", kMaxName),
             .backend = r.text("backend", kMaxName),
-            .max_restarts = r.integer("max_restarts", 0, kMost),
+            .max_restarts = r.integer("max_restarts", 0, kMax),
             .local_world_size = r.integer("local_world_size", 1, kMaxRanks),
             .role = r.text("role", kMaxName)};
-    if (r.has("trouble")) m.trouble = read_reason(r, "trouble");
+    if (r.has("trouble")) m.start_failure = read_reason(r, "trouble");
     return m;
   }
 };

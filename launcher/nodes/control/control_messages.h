@@ -37,7 +37,7 @@ struct Hello {
   int local_world_size = 1;
   std::string role{};
   // The node cannot start its ranks, and connects only to report that.
-  std::optional<JoinFailure> trouble = std::nullopt;
+  std::optional<JoinFailure> start_failure = std::nullopt;
 };
 // The first messages on each connection, which do not belong to a session. The coordinator sends a number that was
 // never used before. The node repeats it and adds its own number, which the coordinator repeats. So a recording of an

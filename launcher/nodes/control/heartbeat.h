@@ -23,15 +23,16 @@ class ClockOffset {
  public:
   // In microseconds: when this launcher asked and received the answer, by its own clock, and when the other end
   // answered, by the other clock.
-  void add(std::int64_t asked, std::int64_t answered, std::int64_t heard) {
-    const std::int64_t round_trip = heard - asked;
+  void add(std::int64_t asked, std::int64_t answered, std::int64_t received_at) {
+    const std::int64_t round_trip = received_at - asked;
     if (round_trip < 0) return;
     if (count_++ % kAnswers == 0) {
       earlier_ = latest_;
       latest_.reset();
     }
     if (!latest_ || round_trip < latest_->round_trip) {
-      latest_ = Answer{.round_trip = round_trip, .ahead = answered - (asked + round_trip / 2), .heard = heard};
+      latest_ =
+          Answer{.round_trip = round_trip, .ahead = answered - (asked + round_trip / 2), .received_at = received_at};
     }
   }
   // Returns the difference at `now`, microseconds of this clock; nothing before the first answer.
@@ -39,8 +40,9 @@ class ClockOffset {
     if (!latest_) return std::nullopt;
     const Answer& best = earlier_ && earlier_->round_trip < latest_->round_trip ? *earlier_ : *latest_;
     // Two microseconds are added because the times were rounded.
-    return ClockDifference{.ahead = best.ahead,
-                           .error = best.round_trip / 2 + 2 + std::max<std::int64_t>(now - best.heard, 0) / kDrift};
+    return ClockDifference{
+        .ahead = best.ahead,
+        .error = best.round_trip / 2 + 2 + std::max<std::int64_t>(now - best.received_at, 0) / kDrift};
   }
 
  private:
@@ -50,7 +52,7 @@ class ClockOffset {
   struct Answer {
     std::int64_t round_trip = 0;
     std::int64_t ahead = 0;
-    std::int64_t heard = 0;
+    std::int64_t received_at = 0;
   };
   std::uint64_t count_ = 0;
   std::optional<Answer> earlier_ = std::nullopt;

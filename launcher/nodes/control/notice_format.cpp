@@ -45,7 +45,7 @@ json write(const FailureNotice& notice) {
                        {"text", shortened(notice.text, kMaxText)},
                        {"final", notice.is_final},
                        {"consequence", notice.is_consequence},
-                       {"again", notice.may_come_again},
+                       {"again", notice.may_rejoin},
                        {"signal", notice.stop_signal},
                        {"regrouping", notice.is_regrouping},
                        {"details", shortened(notice.details)}});
@@ -59,7 +59,7 @@ FailureNotice read_notice(JsonReader& reader, const char* name) {
       .time = std::chrono::system_clock::time_point(std::chrono::microseconds(inner.number("time", 0, kMaxClock))),
       .is_consequence = inner.flag("consequence"),
       .is_final = inner.flag("final"),
-      .may_come_again = inner.flag("again"),
+      .may_rejoin = inner.flag("again"),
       .stop_signal = inner.integer("signal", 0, kMaxSignal),
       .is_regrouping = inner.flag("regrouping"),
       .details = inner.texts("details", kMaxLines, kMaxLine)};

@@ -15,7 +15,7 @@
 #endif
 
 namespace launcher::control {
-std::string exposure_of(const std::string& path) {
+std::string exposed_secret_warning(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return "";
   const unsigned int mode = status.st_mode & 07777U;
@@ -49,9 +49,9 @@ Secret Secret::read(const std::string& path) {
   text.erase(text.find_last_not_of("\r\n") + 1);
   Secret secret(std::move(text));
   const std::size_t size = secret.bytes_.size();
-  if (size < kShortest || size > kLongest) {
-    throw LaunchError("--rdzv_secret_file " + path + ": expected " + std::to_string(kShortest) + " to " +
-                      std::to_string(kLongest) + " bytes, got " + std::to_string(size));
+  if (size < kMinSize || size > kMaxSize) {
+    throw LaunchError("--rdzv_secret_file " + path + ": expected " + std::to_string(kMinSize) + " to " +
+                      std::to_string(kMaxSize) + " bytes, got " + std::to_string(size));
   }
   return secret;
 }

@@ -12,8 +12,8 @@ namespace launcher::control {
 class Secret {
  public:
   // The least size in bytes.
-  static constexpr std::size_t kShortest = 16;
-  static constexpr std::size_t kLongest = 4096;
+  static constexpr std::size_t kMinSize = 16;
+  static constexpr std::size_t kMaxSize = 4096;
 
   // Reads the secret from the file, without a newline at the end. Throws LaunchError when the file cannot be read, when
   // the secret is too short, or when this ddprun was built without libsodium.
@@ -42,7 +42,7 @@ class Secret {
 bool has_secrets();
 
 // A warning for a secret file that other users can read or change; "" when there is no reason for one.
-std::string exposure_of(const std::string& path);
+std::string exposed_secret_warning(const std::string& path);
 
 // 64 hexadecimal digits that cannot be predicted, with and without libsodium. Throws LaunchError when the kernel
 // provides no random numbers.

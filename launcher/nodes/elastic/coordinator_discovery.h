@@ -32,7 +32,7 @@ class CoordinatorDiscovery {
     // The nodes cannot meet, for this reason.
     std::function<void(const JoinFailure& reason)> on_impossible{};
     // This launcher must stop coordinating, as the other nodes have continued without it.
-    std::function<void(const std::string& reason)> on_deposed{};
+    std::function<void(const std::string& reason)> on_replaced{};
   };
 
   CoordinatorDiscovery() = default;

@@ -20,10 +20,10 @@ constexpr auto kRetry = 250ms;
 // How long an ending launcher tries to report to etcd that the job has ended or that another coordinator may take over.
 constexpr auto kReleasing = 10s;
 // How long etcd keeps the history of a job that has no coordinator.
-constexpr auto kMemory = 24h;
-constexpr auto kMemoryRenewal = 1h;
+constexpr auto kHistoryLifetime = 24h;
+constexpr auto kHistoryRenewal = 1h;
 // How long etcd keeps the end of a job. Nodes that were cut off search for the job for a shorter time.
-constexpr auto kEndMemory = 60s;
+constexpr auto kEndLifetime = 60s;
 
 }  // namespace
 
@@ -50,11 +50,11 @@ void CoordinatorLease::drop() {
 
 void CoordinatorLease::take(CoordinatorRecord record, std::vector<EtcdCondition> conditions) {
   drop();
-  phase_ = Phase::kTaking;
+  phase_ = Phase::kAcquiring;
   record_ = std::move(record);
   conditions_ = std::move(conditions);
   lease_ = 0;
-  memory_ = end_memory_ = 0;
+  history_lease_ = end_lease_ = 0;
   is_written_ = is_up_to_date_ = false;
   history_.clear();
   has_new_history_ = false;
@@ -80,7 +80,7 @@ void CoordinatorLease::write_history(std::string history) {
 
 void CoordinatorLease::release(Release how) {
   if (phase_ != Phase::kHeld) return;
-  how_ = how;
+  release_kind_ = how;
   // A key that this launcher does not own needs no release.
   phase_ = is_written_ ? Phase::kReleasing : Phase::kNone;
   ++changes_;
@@ -106,8 +106,8 @@ void CoordinatorLease::step() {
     renew();
   } else if (grant_missing()) {
     return;
-  } else if (memory_ != 0 && phase_ == Phase::kHeld && now - memory_renewed_ >= kMemoryRenewal) {
-    renew_memory();
+  } else if (history_lease_ != 0 && phase_ == Phase::kHeld && now - history_renewed_ >= kHistoryRenewal) {
+    renew_history_lease();
   } else if (!is_up_to_date_ || phase_ == Phase::kReleasing) {
     write();
   } else {
@@ -119,10 +119,10 @@ void CoordinatorLease::step() {
 bool CoordinatorLease::grant_missing() {
   if (lease_ == 0) {
     grant();
-  } else if (is_end_of_job() && !end_.empty() && end_memory_ == 0) {
-    grant_memory(end_memory_, kEndMemory);
-  } else if (!is_end_of_job() && has_new_history_ && memory_ == 0) {
-    grant_memory(memory_, kMemory);
+  } else if (is_end_of_job() && !end_.empty() && end_lease_ == 0) {
+    grant_record_lease(end_lease_, kEndLifetime);
+  } else if (!is_end_of_job() && has_new_history_ && history_lease_ == 0) {
+    grant_record_lease(history_lease_, kHistoryLifetime);
   } else {
     return false;
   }
@@ -138,15 +138,15 @@ void CoordinatorLease::grant() {
       lease_ = lease->id;
       granted_ = asked;
       step();
-    } else if (phase_ == Phase::kTaking) {
-      fail_to_take();
+    } else if (phase_ == Phase::kAcquiring) {
+      fail_to_acquire();
     } else {
       timer_.start_in(kRetry, [this] { step(); });
     }
   });
 }
 
-void CoordinatorLease::grant_memory(std::int64_t& lease, std::chrono::seconds time) {
+void CoordinatorLease::grant_record_lease(std::int64_t& lease, std::chrono::seconds time) {
   is_busy_ = true;
   etcd_.grant(time, [this, &lease](const std::optional<EtcdLease>& granted) {
     is_busy_ = false;
@@ -155,7 +155,7 @@ void CoordinatorLease::grant_memory(std::int64_t& lease, std::chrono::seconds ti
       return;
     }
     lease = granted->id;
-    memory_renewed_ = Clock::now();
+    history_renewed_ = Clock::now();
     step();
   });
 }
@@ -178,13 +178,13 @@ void CoordinatorLease::renew() {
   });
 }
 
-void CoordinatorLease::renew_memory() {
+void CoordinatorLease::renew_history_lease() {
   is_busy_ = true;
-  etcd_.keep_alive(memory_, [this](const std::optional<EtcdLease>& lease) {
+  etcd_.keep_alive(history_lease_, [this](const std::optional<EtcdLease>& lease) {
     is_busy_ = false;
-    if (lease) memory_renewed_ = Clock::now();
+    if (lease) history_renewed_ = Clock::now();
     if (lease && lease->left == 0s) {
-      memory_ = 0;
+      history_lease_ = 0;
       write_history(std::exchange(history_, ""));
     } else {
       lease ? step() : timer_.start_in(kRetry, [this] { step(); });
@@ -205,12 +205,12 @@ EtcdTransaction CoordinatorLease::transaction() const {
   }
   if (is_end_of_job()) {
     then.push_back({Operation::kDelete, history_key_});
-    if (!end_.empty()) then.push_back({Operation::kWrite, end_key_, end_, end_memory_});
+    if (!end_.empty()) then.push_back({Operation::kWrite, end_key_, end_, end_lease_});
   } else if (has_new_history_) {
-    then.push_back({Operation::kWrite, history_key_, history_, memory_});
+    then.push_back({Operation::kWrite, history_key_, history_, history_lease_});
   }
   transaction.otherwise.push_back({Operation::kRead, key_});
-  if (phase_ == Phase::kTaking) {
+  if (phase_ == Phase::kAcquiring) {
     then.push_back({Operation::kDelete, end_key_});  // the end of an earlier job of this name
     then.push_back({Operation::kRead, history_key_});
     transaction.otherwise.push_back({Operation::kRead, history_key_});
@@ -228,12 +228,12 @@ void CoordinatorLease::write() {
 
 void CoordinatorLease::on_written(const std::optional<EtcdOutcome>& outcome, int sent) {
   const bool is_useless = !outcome || outcome->is_lease_missing;
-  if (is_useless && phase_ == Phase::kTaking) {
-    fail_to_take();
+  if (is_useless && phase_ == Phase::kAcquiring) {
+    fail_to_acquire();
   } else if (is_useless) {
-    if (outcome) memory_ = end_memory_ = 0;  // the next renewal checks the key's own lease
+    if (outcome) history_lease_ = end_lease_ = 0;  // the next renewal checks the key's own lease
     timer_.start_in(kRetry, [this] { step(); });
-  } else if (!outcome->held) {
+  } else if (!outcome->succeeded) {
     on_conditions_failed(*outcome);
   } else if (phase_ == Phase::kReleasing && sent == changes_) {
     phase_ = Phase::kNone;
@@ -243,7 +243,7 @@ void CoordinatorLease::on_written(const std::optional<EtcdOutcome>& outcome, int
       has_new_record_ = has_new_history_ = false;
       is_up_to_date_ = true;
     }
-    phase_ == Phase::kTaking ? become_owner(*outcome) : step();
+    phase_ == Phase::kAcquiring ? become_owner(*outcome) : step();
   }
 }
 
@@ -254,9 +254,9 @@ void CoordinatorLease::on_conditions_failed(const EtcdOutcome& outcome) {
     phase_ = Phase::kNone;  // the lease has expired, or another launcher has the key
   } else if (is_own) {      // the reply to the first attempt was lost
     if (!std::exchange(is_written_, true)) renewed_ = granted_;
-    phase_ == Phase::kTaking ? become_owner(outcome) : step();
-  } else if (phase_ == Phase::kTaking) {
-    fail_to_take();
+    phase_ == Phase::kAcquiring ? become_owner(outcome) : step();
+  } else if (phase_ == Phase::kAcquiring) {
+    fail_to_acquire();
   } else if (entry == outcome.found.end()) {
     restore();
   } else {
@@ -272,7 +272,7 @@ void CoordinatorLease::restore() {
     return;
   }
   is_written_ = is_up_to_date_ = false;
-  lease_ = memory_ = end_memory_ = 0;
+  lease_ = history_lease_ = end_lease_ = 0;
   conditions_ = {{Condition::kAbsent, key_}};
   has_new_record_ = true;
   has_new_history_ = !history_.empty();
@@ -287,7 +287,7 @@ void CoordinatorLease::become_owner(const EtcdOutcome& outcome) {
   step();
 }
 
-void CoordinatorLease::fail_to_take() {
+void CoordinatorLease::fail_to_acquire() {
   phase_ = Phase::kNone;
   callbacks_.on_missed();
 }

@@ -60,22 +60,22 @@ class CoordinatorLease {
 
  private:
   using Clock = EventLoop::Clock;
-  enum class Phase : std::uint8_t { kNone, kTaking, kHeld, kReleasing };
+  enum class Phase : std::uint8_t { kNone, kAcquiring, kHeld, kReleasing };
 
   void step();
   void grant();
   bool grant_missing();
-  void grant_memory(std::int64_t& lease, std::chrono::seconds time);
+  void grant_record_lease(std::int64_t& lease, std::chrono::seconds time);
   void renew();
-  void renew_memory();
+  void renew_history_lease();
   void write();
   void restore();
-  void fail_to_take();
+  void fail_to_acquire();
   void on_written(const std::optional<EtcdOutcome>& outcome, int sent);
   void on_conditions_failed(const EtcdOutcome& outcome);
   void become_owner(const EtcdOutcome& outcome);
   void lose(const std::string& reason);
-  bool is_end_of_job() const { return phase_ == Phase::kReleasing && how_ == Release::kEndOfJob; }
+  bool is_end_of_job() const { return phase_ == Phase::kReleasing && release_kind_ == Release::kEndOfJob; }
   bool must_renew(Clock::time_point now) const;
   EtcdTransaction transaction() const;
 
@@ -87,13 +87,13 @@ class CoordinatorLease {
   std::chrono::seconds lease_time_;
   Callbacks callbacks_;
   Phase phase_ = Phase::kNone;
-  Release how_ = Release::kEndOfJob;
+  Release release_kind_ = Release::kEndOfJob;
   bool is_busy_ = false;  // a request is on its way
   CoordinatorRecord record_;
   std::vector<EtcdCondition> conditions_;  // for the first write of the key
   std::int64_t lease_ = 0;                 // the key's lease
-  std::int64_t memory_ = 0;                // the lease of the history
-  std::int64_t end_memory_ = 0;            // the lease of the end of the job
+  std::int64_t history_lease_ = 0;         // the lease of the history
+  std::int64_t end_lease_ = 0;             // the lease of the end of the job
   bool is_written_ = false;
   bool is_up_to_date_ = false;  // true when etcd has the latest values, as far as this launcher knows
   int changes_ = 0;             // counts changes of the values
@@ -103,7 +103,7 @@ class CoordinatorLease {
   std::string end_;
   Clock::time_point granted_{};
   Clock::time_point renewed_{};
-  Clock::time_point memory_renewed_{};
+  Clock::time_point history_renewed_{};
   Clock::time_point deadline_{};  // when a release is given up
   EventLoop::Timer timer_{loop_};
 };

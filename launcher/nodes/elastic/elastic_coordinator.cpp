@@ -27,8 +27,8 @@ ElasticCoordinator::ElasticCoordinator(EventLoop& loop, Messages& messages, Coor
       messages_(messages),
       roster_(options_.host, options_.order),
       rounds_(job.rounds, Clock::now(), job.history),
-      search_time_(job.is_replaceable || job.rounds.budget.max_restarts == 0 ? 0ms : job.rounds.come_back),
-      least_(static_cast<std::size_t>(std::max(job.rounds.min_nodes, 2))),
+      search_time_(job.is_replaceable || job.rounds.budget.max_restarts == 0 ? 0ms : job.rounds.return_timeout),
+      min_nodes_(static_cast<std::size_t>(std::max(job.rounds.min_nodes, 2))),
       is_replaceable_(job.is_replaceable),
       on_change_(std::move(job.on_change)) {}
 
@@ -39,12 +39,13 @@ std::string ElasticCoordinator::name(Id id) const {
 }
 
 void ElasticCoordinator::begin_joining() {
-  call_in(kSilentWait, [this] { print_who_is_missing(); });
+  call_after(kSilentWait, [this] { print_missing_nodes(); });
   apply(rounds_.at(Clock::now()));
 }
 
-void ElasticCoordinator::print_who_is_missing() {
-  links_.send_to_all(control::Waiting{"waiting for more nodes at " + options_.meeting + ": " + rounds_.who_is_there()});
+void ElasticCoordinator::print_missing_nodes() {
+  links_.send_to_all(control::Waiting{"waiting for more nodes at " + options_.rendezvous_address + ": " +
+                                      rounds_.joined_nodes_text()});
 }
 
 void ElasticCoordinator::set_timer() {
@@ -56,7 +57,7 @@ void ElasticCoordinator::set_timer() {
 
 void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {
   if (has_departed_) return;
-  for (const auto& [id, reason] : decisions.turned_away) turn_away(id, reason);
+  for (const auto& [id, reason] : decisions.rejected) reject(id, reason);
   for (const auto& [id, text] : decisions.told) links_.send(id, control::Waiting{text, rounds_.is_running()});
   if (decisions.end) refuse(*decisions.end);
   if (decisions.begin) begin(*decisions.begin);
@@ -64,8 +65,8 @@ void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {
   set_timer();
 }
 
-void ElasticCoordinator::turn_away(Id id, const JoinFailure& reason) {
-  turned_away_[id] = reason;
+void ElasticCoordinator::reject(Id id, const JoinFailure& reason) {
+  rejected_[id] = reason;
   links_.send(id, control::Refusal{reason});
   forget(id);
 }
@@ -86,7 +87,7 @@ void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
   }
   if (reason) {
     messages_.print(reason->text + ": it is not admitted to the job");
-    turn_away(id, *reason);
+    reject(id, *reason);
     return;
   }
   nodes_[id] = hello;
@@ -94,7 +95,7 @@ void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
 }
 
 void ElasticCoordinator::on_ready(Id id, const control::Ready& ready) {
-  if (const auto away = turned_away_.find(id); away != turned_away_.end()) {
+  if (const auto away = rejected_.find(id); away != rejected_.end()) {
     links_.send(id, control::Refusal{away->second});  // the node may have missed the first refusal
   } else if (job_end_) {
     send_refusal(id, *job_end_);
@@ -110,14 +111,14 @@ void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
   } else if (ended_.contains(id)) {
     numbers_.erase(id);  // the node does not want to wait for the others
     asked_.erase(id);
-    end_when_all_are_there();
+    end_when_all_confirmed();
   } else if (const auto number = numbers_.find(id); number != numbers_.end() && phase_ == Phase::kRunning) {
     // The round began while the node was leaving.
     const FailureNotice notice{.node = number->second,
                                .exit_status = leaving.reason.exit_status,
                                .text = leaving.reason.text,
                                .time = std::chrono::system_clock::now(),
-                               .may_come_again = true};
+                               .may_rejoin = true};
     numbers_.erase(number);
     forget(id);
     add_failure(notice);
@@ -128,8 +129,8 @@ void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
 
 void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   const std::string who = name(id);
-  turned_away_.erase(id);
-  unaware_.erase(id);
+  rejected_.erase(id);
+  uninformed_.erase(id);
   asked_.erase(id);
   await_again(id, loss);
   const auto number = numbers_.find(id);
@@ -138,7 +139,7 @@ void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
     return;
   }
   const FailureNotice notice{
-      .node = number->second, .exit_status = 1, .text = beginning_of_loss(who) + loss.reason, .time = loss.last};
+      .node = number->second, .exit_status = 1, .text = loss_prefix(who) + loss.reason, .time = loss.last};
   numbers_.erase(number);
   forget(id, loss.is_silent);
   add_loss(notice);

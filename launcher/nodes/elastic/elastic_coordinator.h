@@ -31,7 +31,7 @@ inline Rounds::Cause cause_of(const FailureNotice& first, bool is_replaceable) {
   if (is_end_of_coordinator && !is_replaceable) return Cause::kFinal;
   // A departure is the end of a launcher that received a signal to stop. A launcher that was killed may be started
   // again, too, but counts as failed.
-  const bool is_departure = first.may_come_again && first.exit_status > to_int(ExitStatus::kSignalBase);
+  const bool is_departure = first.may_rejoin && first.exit_status > to_int(ExitStatus::kSignalBase);
   if (is_departure) return Cause::kDeparture;
   return is_end_of_coordinator ? Cause::kCoordinatorLoss : Cause::kFailure;
 }
@@ -70,7 +70,7 @@ class ElasticCoordinator : public RoundCoordinator {
   std::string name(Id id) const override;
   FailureNotice judge(FailureNotice first) override;
   void on_success() override;
-  bool may_end_without_one() const override { return numbers_.size() >= least_; }
+  bool may_end_without_node() const override { return numbers_.size() >= min_nodes_; }
   bool awaits_lost_nodes() const override;
   int size() const override { return static_cast<int>(hosts_.size()); }
 
@@ -78,11 +78,11 @@ class ElasticCoordinator : public RoundCoordinator {
   void apply(const Rounds::Decisions& decisions);
   void begin(const Rounds::Begin& round);
   void stop_round(const std::string& why);
-  void turn_away(Id id, const JoinFailure& reason);
+  void reject(Id id, const JoinFailure& reason);
   void dismiss_spares(const JoinFailure& reason);
   void await_again(Id id, const CoordinatorLinks::Loss& loss);
   void forget(Id id, bool is_silent = false);
-  void print_who_is_missing();
+  void print_missing_nodes();
   void set_timer();
 
   Messages& messages_;
@@ -92,13 +92,13 @@ class ElasticCoordinator : public RoundCoordinator {
   std::chrono::milliseconds search_time_;
   // The number of nodes that must confirm a good end. A coordinator that is alone may itself be cut off from the
   // others.
-  std::size_t least_;
+  std::size_t min_nodes_;
   bool is_replaceable_;
   bool has_departed_ = false;  // another launcher becomes coordinator, or may become it
   std::function<void(Change)> on_change_;
   std::map<Id, control::Hello> nodes_;
   std::map<std::pair<std::string, int>, Clock::time_point> lost_nodes_;  // host and process, and until when they look
-  std::map<Id, JoinFailure> turned_away_;
+  std::map<Id, JoinFailure> rejected_;
   std::vector<std::string> hosts_;      // the hosts of the round's nodes, by node number
   std::optional<JoinFailure> job_end_;  // the answer to nodes that arrive now
   EventLoop::Timer timer_{loop_};

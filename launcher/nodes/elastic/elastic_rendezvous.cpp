@@ -28,7 +28,7 @@ constexpr auto kBusyTimeout = 30s;
 // `find_again`: how long nodes that have lost the coordinator search for it.
 RoundsOptions rounds_options(const RendezvousSettings& settings, std::chrono::milliseconds find_again) {
   const ElasticOptions& elastic = settings.elastic;
-  const auto come_back =
+  const auto return_timeout =
       control::node_side_timeout(settings.node_timeout) - settings.node_timeout + find_again + kFindMargin;
   return {.min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
           .max_nodes = settings.nnodes,
@@ -38,7 +38,7 @@ RoundsOptions rounds_options(const RendezvousSettings& settings, std::chrono::mi
           .order_by_host = settings.node_order == NodeOrder::kHostName,
           .join_timeout = settings.join_timeout,
           .last_call = elastic.last_call,
-          .come_back = come_back};
+          .return_timeout = return_timeout};
 }
 
 std::string nodes_and_ranks(const NodePlace& place) {
@@ -86,7 +86,7 @@ ElasticRendezvous::~ElasticRendezvous() {
 
 // True when this node may return to a coordinator that cannot be replaced. The lost round is then repeated, which needs
 // a restart.
-bool ElasticRendezvous::can_come_back() const {
+bool ElasticRendezvous::can_return() const {
   return !discovery_->is_lasting() && settings_.max_restarts > 0;
 }
 
@@ -95,7 +95,7 @@ std::unique_ptr<CoordinatorDiscovery> ElasticRendezvous::make_discovery(Coordina
 }
 
 std::chrono::milliseconds ElasticRendezvous::timeout() const {
-  return answers_at_once_ ? settings_.node_timeout : kBusyTimeout;
+  return answers_immediately_ ? settings_.node_timeout : kBusyTimeout;
 }
 
 // True when the other nodes have continued without this one, which was frozen or cut off.
@@ -106,11 +106,11 @@ bool ElasticRendezvous::was_given_up() const {
 }
 
 void ElasticRendezvous::begin_round(int restart_count) {
-  const bool is_new = !member_ || is_deposed_ || was_given_up() ||
+  const bool is_new = !member_ || was_replaced_ || was_given_up() ||
                       (!member_->is_connected() && !join_failure() &&
-                       (discovery_->is_lasting() || (can_come_back() && member_->has_lost_coordinator())));
+                       (discovery_->is_lasting() || (can_return() && member_->has_lost_coordinator())));
   info_.reset();
-  answers_at_once_ = false;
+  answers_immediately_ = false;
   is_leaving_ = false;
   round_ = restart_count;
   leave_timer_.cancel();
@@ -130,10 +130,10 @@ void ElasticRendezvous::search() {
     discovery_ = make_discovery({.on_host = [this](const ListenAt& where, const History& past) { host(where, past); },
                                  .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
                                  .on_impossible = [this](const JoinFailure& reason) { join_failure_ = reason; },
-                                 .on_deposed =
+                                 .on_replaced =
                                      [this](const std::string& reason) {
                                        messages_.print(reason);
-                                       is_deposed_ = true;
+                                       was_replaced_ = true;
                                        if (member_) member_->give_up(reason);
                                      }});
   }
@@ -144,8 +144,8 @@ void ElasticRendezvous::search() {
   member_.reset();
   coordinator_.reset();
   store_.reset();
-  is_deposed_ = false;
-  has_said_who_is_missing_ = false;
+  was_replaced_ = false;
+  has_printed_missing_nodes_ = false;
   join_timeout_ = settings_.join_timeout;
   if (anew && !discovery_->is_lasting()) join_timeout_ = std::min(discovery_->search_timeout(), join_timeout_);
   search_timer_.start_in(std::min<EventLoop::Clock::duration>(kSilentWait, join_timeout_), [this] { watch_search(); });
@@ -159,7 +159,7 @@ void ElasticRendezvous::watch_search() {
   const std::string problem = discovery_->problem();
   const std::string advice = has_lost_it_ ? "" : discovery_->advice();
   const std::string where = discovery_->name() + (problem.empty() ? "" : " (" + problem + ")");
-  if (join_timeout_ <= kSilentWait || has_said_who_is_missing_) {
+  if (join_timeout_ <= kSilentWait || has_printed_missing_nodes_) {
     join_failure_ = {(has_lost_it_ ? "the node that coordinates the job was lost, and not found again at "
                                    : "the other nodes of this job were not found at ") +
                          where + within_join_timeout(join_timeout_) + (advice.empty() ? "" : ": " + advice),
@@ -167,15 +167,15 @@ void ElasticRendezvous::watch_search() {
     return;
   }
   messages_.print("looking for the other nodes of this job at " + where);
-  has_said_who_is_missing_ = true;
+  has_printed_missing_nodes_ = true;
   search_timer_.start_in(join_timeout_ - kSilentWait, [this] { watch_search(); });
 }
 
 // Called when the coordinator was lost before a round began with this node. Returns whether the node searches again.
-bool ElasticRendezvous::looks_again(const std::string& reason) {
+bool ElasticRendezvous::searches_again(const std::string& reason) {
   const bool has_begun = has_taken_part_ || member_->is_spare();
   if (!discovery_->is_lasting()) {
-    if (coordinator_ || (has_begun && !(member_->has_lost_coordinator() && can_come_back()))) return false;
+    if (coordinator_ || (has_begun && !(member_->has_lost_coordinator() && can_return()))) return false;
     if (!has_begun)
       messages_.print("the launcher that coordinates the job left before all had arrived (" + reason +
                       "); waiting for it to return to " + discovery_->name());
@@ -185,24 +185,24 @@ bool ElasticRendezvous::looks_again(const std::string& reason) {
 }
 
 void ElasticRendezvous::search_again() {
-  again_timer_.start_in({}, [this] { search(); });
+  search_again_timer_.start_in({}, [this] { search(); });
 }
 
 // Opens a new store on a new port for each round, so that a late rank of an earlier round cannot connect to it.
 void ElasticRendezvous::open_store() {
   store_.reset();
   store::ServerOptions server = settings_.store;
-  server.where = where_;
+  server.where = listen_at_;
   store_.emplace(loop_, messages_, std::move(server));
 }
 
 void ElasticRendezvous::host(const ListenAt& where, const History& history) {
-  where_ = where;
-  const std::string note = settings_.secret ? "" : open_to_others(discovery_->name(), where_);
+  listen_at_ = where;
+  const std::string note = settings_.secret ? "" : open_port_note(discovery_->name(), listen_at_);
   if (!note.empty()) messages_.print(note);
   CoordinatorOptions options{.host = hello()};
-  options.meeting = discovery_->name();
-  options.where = where_;
+  options.rendezvous_address = discovery_->name();
+  options.where = listen_at_;
   options.secret = settings_.secret;
   options.order = NodeOrder::kArrival;
   options.join_timeout = settings_.join_timeout;
@@ -236,7 +236,7 @@ control::Hello ElasticRendezvous::hello() const {
           .max_restarts = settings_.max_restarts,
           .local_world_size = settings_.local_world_size,
           .role = settings_.role,
-          .trouble = settings_.trouble};
+          .start_failure = settings_.start_failure};
 }
 
 void ElasticRendezvous::meet(UniqueFd fd) {
@@ -248,15 +248,15 @@ void ElasticRendezvous::meet(UniqueFd fd) {
   options.on_message = settings_.on_message;
   options.on_start = [this](const control::Start& start) { set_info(start); };
   options.on_failure = [this](const FailureNotice& notice) {
-    if (is_leaving_) answer_at_once(false);
+    if (is_leaving_) answer_immediately(false);
     settings_.on_failure(notice);
   };
-  options.on_lost = [this](const std::string& reason) { return looks_again(reason); };
+  options.on_lost = [this](const std::string& reason) { return searches_again(reason); };
   if (discovery_->is_lasting()) {
     options.is_coordinator_replaceable = true;
     options.loss_note = "; another node becomes the coordinator";
   } else {
-    options.may_come_back = [this] { return can_come_back(); };
+    options.may_come_back = [this] { return can_return(); };
     options.on_dropped = [this] { search_again(); };
     options.loss_note = "; it coordinates the job, which ends with it";
   }
@@ -286,7 +286,7 @@ bool ElasticRendezvous::can_restart() const {
 }
 
 void ElasticRendezvous::announce(FailureNotice notice) {
-  const bool hands_over = discovery_ && discovery_->is_lasting() && notice.may_come_again;
+  const bool hands_over = discovery_ && discovery_->is_lasting() && notice.may_rejoin;
   if (!info_ && coordinator_ && hands_over) {
     coordinator_->depart();
   } else if (!info_ && coordinator_) {
@@ -303,15 +303,15 @@ const std::optional<FailureNotice>& ElasticRendezvous::first_failure() const {
 }
 
 // Sets whether this launcher answers pings at once. If it does, its silence means that it is lost.
-void ElasticRendezvous::answer_at_once(bool does) {
-  answers_at_once_ = does;
+void ElasticRendezvous::answer_immediately(bool does) {
+  answers_immediately_ = does;
   if (coordinator_) coordinator_->announce_timeout();
   if (member_) member_->announce_timeout();
 }
 
 void ElasticRendezvous::leave(bool ended_well) {
-  if (!ended_well) answer_at_once(false);  // after a good end it only waits for the others
-  if (ended_well) member_->end_well();
+  if (!ended_well) answer_immediately(false);  // after a good end it only waits for the others
+  if (ended_well) member_->end_successfully();
   leave_deadline_ = EventLoop::Clock::now() +
                     (ended_well ? EventLoop::Clock::duration(kExitBarrier) : kVerdict + settings_.node_timeout);
   leave_timer_.start_at(leave_deadline_, [] {});
@@ -319,7 +319,7 @@ void ElasticRendezvous::leave(bool ended_well) {
 }
 
 void ElasticRendezvous::depart() {
-  if (coordinator_ && !is_deposed_) coordinator_->depart();
+  if (coordinator_ && !was_replaced_) coordinator_->depart();
 }
 
 bool ElasticRendezvous::has_left() const {

@@ -31,7 +31,7 @@ class ElasticRendezvous : public Rendezvous {
   const std::optional<RendezvousInfo>& info() const override { return info_; }
   std::optional<JoinFailure> join_failure() const override;
   store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
-  void ranks_started() override { answer_at_once(true); }
+  void ranks_started() override { answer_immediately(true); }
   bool counts_restarts() const override { return true; }
   bool can_restart() const override;
   void tell(int to, std::string text) override {
@@ -57,25 +57,25 @@ class ElasticRendezvous : public Rendezvous {
   void host(const ListenAt& where, const History& history);
   void open_store();
   void meet(UniqueFd fd);
-  bool looks_again(const std::string& reason);
+  bool searches_again(const std::string& reason);
   void search_again();
   void watch_search();
   void set_info(const control::Start& start);
-  void answer_at_once(bool does);
+  void answer_immediately(bool does);
   bool was_given_up() const;
-  bool can_come_back() const;
+  bool can_return() const;
   control::Hello hello() const;
   std::chrono::milliseconds timeout() const;
 
   std::unique_ptr<CoordinatorDiscovery> discovery_;
-  ListenAt where_{};
+  ListenAt listen_at_{};
   int round_ = 0;
-  bool answers_at_once_ = false;
-  bool has_said_who_is_missing_ = false;  // in this search
+  bool answers_immediately_ = false;
+  bool has_printed_missing_nodes_ = false;  // in this search
   std::chrono::milliseconds join_timeout_{};
   bool has_lost_it_ = false;           // this search is for a coordinator that was lost
   bool has_lost_coordinator_ = false;  // the coordinator was silent, and may be reachable again soon
-  bool is_deposed_ = false;
+  bool was_replaced_ = false;
   bool has_taken_part_ = false;              // true after the first round with this node
   std::optional<store::StoreServer> store_;  // the ranks' store in this round
   std::unique_ptr<ElasticCoordinator> coordinator_;
@@ -86,7 +86,7 @@ class ElasticRendezvous : public Rendezvous {
   EventLoop::Clock::time_point leave_deadline_{};
   EventLoop::Timer leave_timer_{loop_};
   EventLoop::Timer search_timer_{loop_};
-  EventLoop::Timer again_timer_{loop_};
+  EventLoop::Timer search_again_timer_{loop_};
 };
 
 class EtcdRendezvous : public ElasticRendezvous {

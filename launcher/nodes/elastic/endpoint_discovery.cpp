@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 // Pause between attempts to resolve a name. Each attempt starts a process.
 constexpr auto kResolveAgain = 1s;
 // How long a node that was given up, or that has lost the coordinator, searches for it.
-constexpr std::chrono::milliseconds kFindAgain = 10s;
+constexpr std::chrono::milliseconds kRejoinTimeout = 10s;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ EndpointDiscovery::EndpointDiscovery(EventLoop& loop, Messages& messages, const 
     : loop_(loop), messages_(messages), settings_(settings), callbacks_(std::move(callbacks)) {}
 
 std::chrono::milliseconds EndpointDiscovery::search_timeout() const {
-  return kFindAgain;
+  return kRejoinTimeout;
 }
 
 std::string EndpointDiscovery::name() const {

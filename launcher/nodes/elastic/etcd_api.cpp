@@ -33,8 +33,8 @@ constexpr int kGrpcNotFound = 5;
 constexpr int kGrpcPermissionDenied = 7;
 constexpr int kGrpcUnauthenticated = 16;
 // The oldest version whose gateway is at /v3.
-constexpr int kLeastMajor = 3;
-constexpr int kLeastMinor = 4;
+constexpr int kMinEtcdMajor = 3;
+constexpr int kMinEtcdMinor = 4;
 
 json parse_reply(std::string_view text) {
   return json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -143,7 +143,7 @@ bool is_old(std::string_view version) {
   const auto [dot, error] = std::from_chars(version.data(), end, major);
   if (error != std::errc() || dot == end || *dot != '.') return false;
   if (std::from_chars(dot + 1, end, minor).ec != std::errc()) return false;
-  return std::pair(major, minor) < std::pair(kLeastMajor, kLeastMinor);
+  return std::pair(major, minor) < std::pair(kMinEtcdMajor, kMinEtcdMinor);
 }
 
 }  // namespace
@@ -241,9 +241,9 @@ std::optional<EtcdOutcome> parse_outcome(const HttpReply& reply) {
   }
   const json object = parse_reply(reply.body);
   if (reply.status != kOk || member(object, "header") == nullptr) return std::nullopt;
-  if (const json* held = member(object, "succeeded")) {
-    if (!held->is_boolean()) return std::nullopt;
-    outcome.held = held->get<bool>();
+  if (const json* succeeded = member(object, "succeeded")) {
+    if (!succeeded->is_boolean()) return std::nullopt;
+    outcome.succeeded = succeeded->get<bool>();
   }
   const json* responses = member(object, "responses");
   if (responses == nullptr) return outcome;

@@ -52,7 +52,7 @@ struct EtcdEntry {
 };
 
 struct EtcdOutcome {
-  bool held = false;                         // whether the conditions were true
+  bool succeeded = false;                    // whether the conditions were true
   bool is_lease_missing = false;             // nothing was executed, as a lease for a write does not exist any more
   std::map<std::string, EtcdEntry> found{};  // those keys of the read operations that exist
 };

@@ -15,13 +15,13 @@ using Operation = EtcdOperation::Kind;
 
 // How often a launcher that searches for the coordinator asks etcd. A watch of etcd would need a check that its
 // connection still works. A search is short, and a running job does not ask.
-constexpr auto kLookAgain = 200ms;
+constexpr auto kQueryInterval = 200ms;
 constexpr auto kReachable = 1s;
 // etcd reports the remaining time of a lease in whole seconds. If the end moves by more than this, the lease was
 // renewed.
 constexpr auto kRenewed = 1900ms;
 // A lost coordinator is considered dead when its address refuses this many connections, at one attempt per query.
-constexpr int kRefusals = 2;
+constexpr int kMinRefusals = 2;
 // A program that has answered for so long at this port will not be replaced by etcd.
 constexpr auto kForeign = 3s;
 constexpr const char* kForeignAdvice = "; --rdzv_endpoint names the HOST:PORT of etcd";
@@ -44,7 +44,7 @@ EtcdDiscovery::EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings
             .on_missed = [this] { look_again(); },
             .on_lost =
                 [this](const std::string& reason) {
-                  callbacks_.on_deposed("this node no longer coordinates the job: " + reason);
+                  callbacks_.on_replaced("this node no longer coordinates the job: " + reason);
                 }}) {}
 
 std::string EtcdDiscovery::name() const {
@@ -63,7 +63,7 @@ void EtcdDiscovery::search(bool anew, bool has_taken_part) {
   own_.drop();
   connector_.reset();
   probe_.reset();
-  is_anew_ = anew;
+  is_repeated_search_ = anew;
   has_taken_part_ = has_taken_part;
   lost_token_ = anew ? record_.token : "";
   first_end_.reset();
@@ -75,7 +75,7 @@ void EtcdDiscovery::search(bool anew, bool has_taken_part) {
 }
 
 void EtcdDiscovery::look_again() {
-  timer_.start_in(kLookAgain, [this] { look(); });
+  timer_.start_in(kQueryInterval, [this] { look(); });
 }
 
 void EtcdDiscovery::look() {
@@ -83,16 +83,16 @@ void EtcdDiscovery::look() {
   etcd_.carry_out({.then = {{Operation::kRead, own_.key()},
                             {Operation::kRead, own_.history_key()},
                             {Operation::kRead, own_.end_key()}}},
-                  [this](const std::optional<EtcdOutcome>& outcome) { on_looked(outcome); });
+                  [this](const std::optional<EtcdOutcome>& outcome) { on_query_reply(outcome); });
 }
 
-void EtcdDiscovery::on_looked(const std::optional<EtcdOutcome>& outcome) {
+void EtcdDiscovery::on_query_reply(const std::optional<EtcdOutcome>& outcome) {
   if (!outcome) {
-    if (!is_anew_ && (etcd_.is_unusable() || is_only_foreign())) {
+    if (!is_repeated_search_ && (etcd_.is_unusable() || is_only_foreign())) {
       callbacks_.on_impossible({name() + ": " + etcd_.problem() + (etcd_.is_unusable() ? "" : kForeignAdvice),
                                 to_int(ExitStatus::kLauncherError)});
     } else {
-      on_silence();
+      on_no_reply();
     }
     return;
   }
@@ -117,7 +117,7 @@ bool EtcdDiscovery::is_only_foreign() {
 
 // Handles a request without an answer. An etcd that is restarting refuses connections for a short time. If there is no
 // answer at all, this node is cut off, and the others decide without it.
-void EtcdDiscovery::on_silence() {
+void EtcdDiscovery::on_no_reply() {
   const auto now = Clock::now();
   if (etcd_.was_refused()) last_contact_ = now;
   if (has_taken_part_ && now - last_contact_ > search_timeout()) {
@@ -136,7 +136,7 @@ void EtcdDiscovery::on_free(const EtcdOutcome& outcome) {
     const auto entry = outcome.found.find(own_.end_key());
     const auto end = entry == outcome.found.end() ? std::nullopt : parse_end(entry->second.value);
     callbacks_.on_impossible(end.value_or(JoinFailure{"the job has ended without this node", 1}));
-  } else if (settings_.trouble) {
+  } else if (settings_.start_failure) {
     problem_ = "no node coordinates the job yet, and this node cannot take part";
     look_again();
   } else {
@@ -160,7 +160,7 @@ void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
   if (record->port == 0) {
     look_again();
   } else if (record->token == lost_token_) {
-    examine(entry);
+    check_lost_coordinator(entry);
   } else {
     connect();
   }
@@ -177,10 +177,10 @@ void EtcdDiscovery::connect() {
 
 // The coordinator that this launcher has lost still owns its key. If it is alive, it renews its lease. If it was
 // killed, its address refuses connections, and the key can be taken before the lease expires.
-void EtcdDiscovery::examine(const EtcdEntry& entry) {
+void EtcdDiscovery::check_lost_coordinator(const EtcdEntry& entry) {
   const bool is_refused = probe_ && probe_->was_refused();
   refusals_ = is_refused ? refusals_ + 1 : 0;
-  if (refusals_ >= kRefusals && !settings_.trouble) {
+  if (refusals_ >= kMinRefusals && !settings_.start_failure) {
     take({{Condition::kRevision, own_.key(), entry.revision}});
     return;
   }
@@ -218,7 +218,7 @@ void EtcdDiscovery::coordinate(const std::optional<std::string>& history) {
   record_ = own_.record();
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
   const auto stored = history ? parse_history(*history, now) : std::nullopt;
-  const History known = stored ? handed_on(*stored, now.steady) : History{};
+  const History known = stored ? history_for_successor(*stored, now.steady) : History{};
   // The history is written together with the port. So once the others can find this launcher, the history is complete
   // even if this launcher is lost.
   own_.write_history(to_json(known, settings_.host, now));

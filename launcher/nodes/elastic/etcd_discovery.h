@@ -42,13 +42,13 @@ class EtcdDiscovery : public CoordinatorDiscovery {
 
   void look();
   void look_again();
-  void on_looked(const std::optional<EtcdOutcome>& outcome);
-  void on_silence();
+  void on_query_reply(const std::optional<EtcdOutcome>& outcome);
+  void on_no_reply();
   bool is_only_foreign();
   void on_free(const EtcdOutcome& outcome);
   void on_occupied(const EtcdEntry& entry);
   void connect();
-  void examine(const EtcdEntry& entry);
+  void check_lost_coordinator(const EtcdEntry& entry);
   void on_time_left(std::chrono::seconds left);
   void take(std::vector<EtcdCondition> conditions);
   void coordinate(const std::optional<std::string>& history);
@@ -59,15 +59,15 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   EtcdClient etcd_;
   CoordinatorLease own_;
   std::unique_ptr<Connector> connector_;
-  CoordinatorRecord record_;  // the record that was found last, or this launcher's own
-  std::string lost_token_;    // identifies the lost coordinator, until it renews its lease
-  std::set<std::string> own_tokens_;  // of all attempts to become the coordinator
+  CoordinatorRecord record_;                    // the record that was found last, or this launcher's own
+  std::string lost_token_;                      // identifies the lost coordinator, until it renews its lease
+  std::set<std::string> own_tokens_;            // of all attempts to become the coordinator
   std::optional<Clock::time_point> first_end_;  // when its lease ends, as first seen
   std::unique_ptr<Connector> probe_;            // tests whether its address accepts connections
   int refusals_ = 0;
   Clock::time_point last_contact_{};                // with etcd, or with a host that refused the connection
   std::optional<Clock::time_point> foreign_since_;  // since when only another program has answered
-  bool is_anew_ = false;
+  bool is_repeated_search_ = false;
   bool has_taken_part_ = false;
   std::string problem_;
   EventLoop::Timer timer_{loop_};

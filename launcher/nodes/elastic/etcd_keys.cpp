@@ -17,7 +17,7 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxText = 1024;
-constexpr int kMost = 1 << 20;
+constexpr int kMax = 1 << 20;
 constexpr int kMaxStatus = 255;
 constexpr std::size_t kMaxHosts = 100'000;
 
@@ -61,13 +61,13 @@ std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& 
   StoredHistory stored;
   stored.host = reader.text("host", kMaxText);
   History& history = stored.history;
-  history.rounds = reader.integer("rounds", 0, kMost);
-  history.nodes = reader.integer("nodes", 0, kMost);
-  history.restarts = reader.integer("restarts", 0, kMost);
+  history.rounds = reader.integer("rounds", 0, kMax);
+  history.nodes = reader.integer("nodes", 0, kMax);
+  history.restarts = reader.integer("restarts", 0, kMax);
   if (!reader.is_good()) return std::nullopt;
   const json recent = object.value("recent", json::array());
   const json failures = object.value("failures", json::object());
-  if (!recent.is_array() || recent.size() > kMost || !failures.is_object() || failures.size() > kMaxHosts) {
+  if (!recent.is_array() || recent.size() > kMax || !failures.is_object() || failures.size() > kMaxHosts) {
     return std::nullopt;
   }
   for (const json& time : recent) {
@@ -78,12 +78,12 @@ std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& 
   }
   for (const auto& [host, count] : failures.items()) {
     if (!count.is_number_integer()) return std::nullopt;
-    history.host_failures[host] = static_cast<int>(std::clamp<std::int64_t>(count.get<std::int64_t>(), 0, kMost));
+    history.host_failures[host] = static_cast<int>(std::clamp<std::int64_t>(count.get<std::int64_t>(), 0, kMax));
   }
   return std::optional<StoredHistory>(std::move(stored));
 }
 
-History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_point now) {
+History history_for_successor(const StoredHistory& stored, std::chrono::steady_clock::time_point now) {
   History history = stored.history;
   if (stored.host.empty() || history.rounds == 0) return history;
   ++history.restarts;

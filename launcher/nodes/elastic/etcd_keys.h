@@ -35,7 +35,7 @@ struct StoredHistory {
 };
 std::optional<StoredHistory> parse_history(std::string_view text, const Clocks& now);
 // Returns the history for the next coordinator. If the job has begun, the loss of the previous coordinator is counted.
-History handed_on(const StoredHistory& stored, std::chrono::steady_clock::time_point now);
+History history_for_successor(const StoredHistory& stored, std::chrono::steady_clock::time_point now);
 
 // Encodes how a job has ended, for nodes that arrive later.
 std::string to_json(const JoinFailure& end);

@@ -99,8 +99,8 @@ bool HttpReplyReader::advance() {
   switch (part_) {
     case Part::kHead:
       return read_head();
-    case Part::kSized:
-      return read_sized();
+    case Part::kFixedLength:
+      return read_fixed_length();
     case Part::kUntilEnd:
       return read_until_end();
     case Part::kChunkSize:
@@ -141,11 +141,11 @@ bool HttpReplyReader::read_head() {
   if (has_size && !size) return refuse("the Content-Length of its reply is not a number");
   if (has_size && *size > kMaxHttpReply) return refuse("its reply is too long for etcd");
   expected_ = size.value_or(0);
-  part_ = is_chunked ? Part::kChunkSize : has_size || *status == 204 ? Part::kSized : Part::kUntilEnd;
+  part_ = is_chunked ? Part::kChunkSize : has_size || *status == 204 ? Part::kFixedLength : Part::kUntilEnd;
   return true;
 }
 
-bool HttpReplyReader::read_sized() {
+bool HttpReplyReader::read_fixed_length() {
   if (pending_.size() < expected_) return false;
   reply_.body = pending_.substr(0, expected_);
   part_ = Part::kDone;

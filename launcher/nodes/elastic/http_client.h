@@ -49,11 +49,11 @@ class HttpReplyReader {
   const std::string& problem() const { return problem_; }
 
  private:
-  enum class Part : std::uint8_t { kHead, kSized, kUntilEnd, kChunkSize, kChunk, kTrailer, kDone, kInvalid };
+  enum class Part : std::uint8_t { kHead, kFixedLength, kUntilEnd, kChunkSize, kChunk, kTrailer, kDone, kInvalid };
 
   bool advance();
   bool read_head();
-  bool read_sized();
+  bool read_fixed_length();
   bool read_until_end();
   bool read_chunk_size();
   bool read_chunk();

@@ -34,7 +34,7 @@ std::string RestartBudget::reason_to_end(Time now) const {
   return refusal(used_, static_cast<int>(recent(now).size()));
 }
 
-std::string RestartBudget::overdraft(Time now) const {
+std::string RestartBudget::exceeded_budget_reason(Time now) const {
   return used_ == 0 ? "" : refusal(used_ - 1, static_cast<int>(recent(now).size()) - 1);
 }
 
@@ -69,7 +69,7 @@ Rounds::Rounds(RoundsOptions options, Time now, const History& history)
       join_deadline_(now + options.join_timeout),
       host_failures_(history.host_failures) {
   budget_.restore(history.restarts, history.recent_restarts);
-  overdraft_ = budget_.overdraft(now);
+  exceeded_budget_reason_ = budget_.exceeded_budget_reason(now);
   if (history.rounds > 0) options_.last_call = kRegroup;
 }
 
@@ -79,21 +79,21 @@ bool Rounds::is_left_out(const std::string& host) const {
 }
 
 Rounds::Decisions Rounds::end_with(const std::string& text) {
-  phase_ = Phase::kOver;
+  phase_ = Phase::kEnded;
   Decisions decisions;
   decisions.end = JoinFailure{text, 1};
   return decisions;
 }
 
 Rounds::Decisions Rounds::arrived(Id id, const std::string& host, Time now) {
-  if (phase_ == Phase::kOver) return {};
-  if (!overdraft_.empty()) return end_with(kLost + overdraft_);
+  if (phase_ == Phase::kEnded) return {};
+  if (!exceeded_budget_reason_.empty()) return end_with(kLost + exceeded_budget_reason_);
   if (is_left_out(host)) {
     const std::string text = "host " + host + " has failed " + std::to_string(options_.host_failures) +
                              " times and is left out of the job (--host_failures)";
     if (!coordinator_) return end_with(text);
     Decisions decisions;
-    decisions.turned_away.emplace_back(id, JoinFailure{text, 1});
+    decisions.rejected.emplace_back(id, JoinFailure{text, 1});
     return decisions;
   }
   if (!coordinator_) coordinator_ = id;
@@ -104,10 +104,10 @@ Rounds::Decisions Rounds::arrived(Id id, const std::string& host, Time now) {
 
 Rounds::Decisions Rounds::ready(Id id, Time now, int round) {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || phase_ == Phase::kOver || found->second.is_ready || found->second.takes_part) return {};
+  if (found == nodes_.end() || phase_ == Phase::kEnded || found->second.is_ready || found->second.takes_part) return {};
   found->second.is_ready = true;
   if (phase_ == Phase::kJoining && round > round_) learn_round(round, now);
-  if (!overdraft_.empty()) return end_with(kLost + overdraft_);
+  if (!exceeded_budget_reason_.empty()) return end_with(kLost + exceeded_budget_reason_);
   return phase_ == Phase::kRunning ? wait_for_next(id) : decide(now);
 }
 
@@ -120,7 +120,7 @@ void Rounds::learn_round(int round, Time now) {
   options_.last_call = kRegroup;
   last_call_.reset();
   budget_.take(now);
-  overdraft_ = budget_.overdraft(now);
+  exceeded_budget_reason_ = budget_.exceeded_budget_reason(now);
 }
 
 // Handles a node that is ready while a round runs.
@@ -144,7 +144,7 @@ Rounds::Decisions Rounds::left(Id id, Time now, bool is_silent) {
   nodes_.erase(id);
   const bool was_last = others_.erase(id) > 0 && others_.empty();
   is_regrouping_ = is_regrouping_ || (is_silent && was_last);
-  if (is_silent && nodes_.size() == 1) alone_until_ = now + options_.come_back;
+  if (is_silent && nodes_.size() == 1) alone_until_ = now + options_.return_timeout;
   return phase_ == Phase::kJoining ? decide(now) : Decisions{};
 }
 
@@ -153,7 +153,7 @@ int Rounds::participants() const {
       std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.takes_part; }));
 }
 
-std::vector<Rounds::Id> Rounds::those_ready() const {
+std::vector<Rounds::Id> Rounds::ready_nodes() const {
   std::vector<Id> ids;
   for (const auto& [id, node] : nodes_) {
     if (node.is_ready && !is_left_out(node.host)) ids.push_back(id);
@@ -167,8 +167,8 @@ bool Rounds::are_all_ready() const {
 }
 
 // Returns the coordinator's node and, of the others, those that arrived first.
-std::vector<Rounds::Id> Rounds::chosen() const {
-  std::vector<Id> ids = those_ready();
+std::vector<Rounds::Id> Rounds::selected_nodes() const {
+  std::vector<Id> ids = ready_nodes();
   std::stable_partition(ids.begin(), ids.end(), [&](Id id) { return id == *coordinator_; });
   ids.resize(std::min(ids.size(), static_cast<std::size_t>(options_.max_nodes)));
   if (options_.order_by_host) {
@@ -182,7 +182,7 @@ Rounds::Decisions Rounds::decide(Time now) {
   if (phase_ != Phase::kJoining || !coordinator_) return {};
   const auto own = nodes_.find(*coordinator_);
   if (own == nodes_.end() || !own->second.is_ready) return {};
-  const auto ready = static_cast<int>(those_ready().size());
+  const auto ready = static_cast<int>(ready_nodes().size());
   const bool is_late = now >= join_deadline_;
   if (ready < options_.min_nodes) {
     last_call_.reset();
@@ -192,10 +192,10 @@ Rounds::Decisions Rounds::decide(Time now) {
           "the other nodes have ended");
     }
     if (!is_late) return {};
-    phase_ = Phase::kOver;
+    phase_ = Phase::kEnded;
     Decisions decisions;
     decisions.end =
-        JoinFailure{who_is_there() + ", and no others joined within --join_timeout", to_int(ExitStatus::kTimeout)};
+        JoinFailure{joined_nodes_text() + ", and no others joined within --join_timeout", to_int(ExitStatus::kTimeout)};
     return decisions;
   }
   if (ready >= options_.max_nodes || is_late) return begin();
@@ -207,7 +207,7 @@ Rounds::Decisions Rounds::decide(Time now) {
 
 Rounds::Decisions Rounds::begin() {
   Decisions decisions;
-  decisions.begin = Begin{round_, chosen()};
+  decisions.begin = Begin{round_, selected_nodes()};
   for (auto& [id, node] : nodes_) node.takes_part = false;
   for (const Id id : decisions.begin->nodes) {
     nodes_.at(id).takes_part = true;
@@ -256,7 +256,7 @@ std::string Rounds::is_over(Cause cause, const std::string& host, Time now) {
   if (reason.empty()) {
     begin_joining(now);
   } else {
-    phase_ = Phase::kOver;
+    phase_ = Phase::kEnded;
   }
   return reason;
 }
@@ -265,7 +265,7 @@ Rounds::Decisions Rounds::left_out() const {
   Decisions decisions;
   for (const auto& [id, node] : nodes_) {
     if (!is_left_out(node.host)) continue;
-    decisions.turned_away.emplace_back(
+    decisions.rejected.emplace_back(
         id, JoinFailure{"host " + node.host + " has failed " + std::to_string(options_.host_failures) +
                             " times and is left out of the job (--host_failures)",
                         1});
@@ -295,8 +295,8 @@ History Rounds::history(Time now) const {
           .host_failures = host_failures_};
 }
 
-std::string Rounds::who_is_there() const {
-  const std::size_t ready = those_ready().size();
+std::string Rounds::joined_nodes_text() const {
+  const std::size_t ready = ready_nodes().size();
   return std::to_string(ready) + " of " + std::to_string(options_.min_nodes) + " to " +
          std::to_string(options_.max_nodes) + " nodes " + (ready == 1 ? "has" : "have") + " joined";
 }

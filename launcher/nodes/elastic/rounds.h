@@ -31,7 +31,7 @@ class RestartBudget {
   std::string reason_to_end(Time now) const;
   void take(Time now);
   // The same for the restart that was counted last: the loss of the previous coordinator is counted before this check.
-  std::string overdraft(Time now) const;
+  std::string exceeded_budget_reason(Time now) const;
   // Restores the restarts that an earlier coordinator of the job counted.
   void restore(int used, std::vector<Time> recent);
 
@@ -56,7 +56,7 @@ struct RoundsOptions {
   std::chrono::milliseconds join_timeout{900'000};  // until min_nodes must be present
   std::chrono::milliseconds last_call{30'000};      // the wait for more than min_nodes, before the first round
   // How long the other nodes search for a coordinator that has lost all of them.
-  std::chrono::milliseconds come_back{15'000};
+  std::chrono::milliseconds return_timeout{15'000};
 };
 
 // What a new coordinator must know of the job so far.
@@ -90,7 +90,7 @@ class Rounds {
     std::optional<Begin> begin = std::nullopt;
     std::optional<std::string> stop = std::nullopt;  // end the running round for this reason, and begin another one
     std::optional<JoinFailure> end = std::nullopt;   // end the job
-    std::vector<std::pair<Id, JoinFailure>> turned_away{};
+    std::vector<std::pair<Id, JoinFailure>> rejected{};
     std::vector<std::pair<Id, std::string>> told{};  // texts for the users of nodes
   };
 
@@ -119,10 +119,10 @@ class Rounds {
   bool is_running() const { return phase_ == Phase::kRunning; }
   History history(Time now) const;
   // A text such as "1 of 2 to 4 nodes has joined", for nodes that wait.
-  std::string who_is_there() const;
+  std::string joined_nodes_text() const;
 
  private:
-  enum class Phase : std::uint8_t { kJoining, kRunning, kOver };
+  enum class Phase : std::uint8_t { kJoining, kRunning, kEnded };
   struct Node {
     std::string host;
     bool is_ready = false;
@@ -131,8 +131,8 @@ class Rounds {
 
   bool is_left_out(const std::string& host) const;
   Decisions end_with(const std::string& text);
-  std::vector<Id> those_ready() const;
-  std::vector<Id> chosen() const;
+  std::vector<Id> ready_nodes() const;
+  std::vector<Id> selected_nodes() const;
   bool are_all_ready() const;
   int participants() const;
   void begin_joining(Time now);
@@ -144,7 +144,7 @@ class Rounds {
 
   RoundsOptions options_;
   RestartBudget budget_;
-  std::string overdraft_;  // why the job does not continue after an earlier coordinator was lost
+  std::string exceeded_budget_reason_;  // why the job does not continue after an earlier coordinator was lost
   Phase phase_ = Phase::kJoining;
   int round_ = 0;
   // nodes of the previous round, or of the previous coordinator, that are searching for this coordinator

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 // How long the coordinator of a job that cannot begin waits to inform nodes that have not connected yet: they were
 // started at about the same time.
-constexpr auto kTelling = 5s;
+constexpr auto kInformTimeout = 5s;
 
 }  // namespace
 
@@ -46,18 +46,18 @@ void Coordinator::begin_joining() {
                                      },
                                  .on_all_ended =
                                      [this] {
-                                       if (phase_ == Phase::kRunning) ask_whether_all_are_there(Phase::kEnding);
+                                       if (phase_ == Phase::kRunning) ask_all_to_confirm(Phase::kEnding);
                                      },
-                                 .on_twice = [this](int node) { foreign_came_twice(node); }});
+                                 .on_twice = [this](int node) { on_duplicate_foreign_node(node); }});
     expect_torchrun();
   }
-  call_in(kSilentWait, [this] { print_who_is_missing(); });
-  call_in(options_.join_timeout, [this] { on_join_timeout(); });
+  call_after(kSilentWait, [this] { print_missing_nodes(); });
+  call_after(options_.join_timeout, [this] { on_join_timeout(); });
   start_when_complete();
 }
 
 // Two torchrun nodes have the same number, or one was started again. In both cases its ranks cannot join the others.
-void Coordinator::foreign_came_twice(int node) {
+void Coordinator::on_duplicate_foreign_node(int node) {
   add_failure({.node = node,
                .exit_status = to_int(ExitStatus::kLauncherError),
                .text = "--node_rank " + std::to_string(node) + " is used twice, both times by a torchrun node",
@@ -123,7 +123,7 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
   } else if ((phase_ == Phase::kRunning || phase_ == Phase::kEnding) && ended_.contains(id)) {
     numbers_.erase(id);  // the node does not want to wait for the others
     asked_.erase(id);
-    end_when_all_are_there();
+    end_when_all_confirmed();
   } else if (phase_ == Phase::kRunning && numbers_.contains(id)) {
     // The node received a signal to stop before it learned that all nodes had arrived.
     add_failure({.node = numbers_.at(id),
@@ -140,7 +140,7 @@ void Coordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   const bool was_ready = roster_.is_ready(id, round_);
   roster_.remove(id);
   informed_.insert(id);
-  unaware_.erase(id);
+  uninformed_.erase(id);
   if (phase_ == Phase::kJoining && was_there) {
     if (round_ > 0) {
       // A node that received a signal to stop before it joined this round ends with the status of the previous failure.
@@ -156,7 +156,7 @@ void Coordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   if (number == numbers_.end()) return;
   const FailureNotice notice{.node = number->second,
                              .exit_status = 1,
-                             .text = beginning_of_loss(name) + loss.reason,
+                             .text = loss_prefix(name) + loss.reason,
                              .time = loss.last,
                              .is_final = true};
   numbers_.erase(number);
@@ -190,11 +190,11 @@ void Coordinator::start() {
   }
 }
 
-void Coordinator::print_who_is_missing() {
+void Coordinator::print_missing_nodes() {
   const Roster::MissingNodes missing = roster_.missing_nodes(round_);
   links_.send_to_all(control::Waiting{"waiting for " +
                                       (missing.never_arrived.empty() ? missing.left : missing.never_arrived) + " at " +
-                                      options_.meeting});
+                                      options_.rendezvous_address});
 }
 
 // Nodes that have left may only have had a shorter timeout, so they are reported separately.
@@ -202,10 +202,11 @@ void Coordinator::on_join_timeout() {
   const Roster::MissingNodes missing = roster_.missing_nodes(round_);
   std::string text;
   if (missing.never_arrived.empty()) {
-    text = missing.left + " had arrived at " + options_.meeting + ", and left before all nodes were there";
+    text = missing.left + " had arrived at " + options_.rendezvous_address + ", and left before all nodes were there";
   } else {
     text =
-        missing.never_arrived + " did not arrive at " + options_.meeting + within_join_timeout(options_.join_timeout) +
+        missing.never_arrived + " did not arrive at " + options_.rendezvous_address +
+        within_join_timeout(options_.join_timeout) +
         (missing.left.empty() ? ": was ddprun started on every node?" : "; " + missing.left + " had arrived, and left");
   }
   refuse({text, to_int(ExitStatus::kTimeout)});
@@ -216,7 +217,7 @@ void Coordinator::refuse(const JoinFailure& reason) {
   cancel_timers();
   phase_ = Phase::kRefused;
   refusal_ = reason;
-  deadline_ = Clock::now() + (reason.exit_status == to_int(ExitStatus::kTimeout) ? 0s : kTelling);
+  deadline_ = Clock::now() + (reason.exit_status == to_int(ExitStatus::kTimeout) ? 0s : kInformTimeout);
   for (const Id id : roster_.ids()) {
     informed_.insert(id);
     send_refusal(id, reason);

@@ -32,10 +32,10 @@ class Coordinator : public RoundCoordinator {
 
  private:
   void expect_torchrun();
-  void foreign_came_twice(int node);
+  void on_duplicate_foreign_node(int node);
   void start_when_complete();
   void start();
-  void print_who_is_missing();
+  void print_missing_nodes();
   void on_join_timeout();
 
   Roster roster_;

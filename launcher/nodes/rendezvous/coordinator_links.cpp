@@ -29,7 +29,7 @@ std::int64_t to_microseconds(EventLoop::Clock::time_point time) {
 constexpr int kMaxNamedUnknownPeers = 8;
 constexpr auto kUnknownPeerTimeout = 5s;
 // The limit for a peer that has begun a session but not introduced itself: it may be cut off in between.
-constexpr auto kNamelessPeerTimeout = 30s;
+constexpr auto kUnintroducedPeerTimeout = 30s;
 // The number of unknown peers in addition to the nodes of the job. If there are more, a peer that has not introduced
 // itself within kIntroduction is dropped.
 constexpr std::size_t kMaxUnknownPeers = 256;
@@ -69,7 +69,7 @@ UniqueFd CoordinatorLinks::connect_locally() {
 }
 
 void CoordinatorLinks::accept_all(int listener) {
-  for (int i = 0; i < kAcceptedInARow; ++i) {
+  for (int i = 0; i < kMaxConsecutiveAccepts; ++i) {
     if (!has_room()) return pause_accepting();
     Accepted accepted = accept_connection(listener);
     if (accepted.is_out_of_resources) pause_accepting();
@@ -95,7 +95,7 @@ void CoordinatorLinks::pause_accepting() {
   listener_.pause(kAcceptPause);
 }
 
-void CoordinatorLinks::know(Id id) {
+void CoordinatorLinks::mark_known(Id id) {
   unknown_peers_.erase(id);
 }
 
@@ -120,8 +120,8 @@ std::unique_ptr<control::ControlLink> CoordinatorLinks::make_link(Id id, UniqueF
       control::ControlLink::Callbacks{
           .on_message = [this, id](const control::Message& message) { on_message(id, message); },
           .on_sign_of_life = [this, id] { peers_.at(id).heartbeat.received(Clock::now()); },
-          .on_carried = [this, id](std::uint32_t round, std::string_view bytes) { on_carried(id, round, bytes); },
-          .on_room = [this, id] { callbacks_.on_room(id); },
+          .on_relayed = [this, id](std::uint32_t round, std::string_view bytes) { on_relayed(id, round, bytes); },
+          .on_space_available = [this, id] { callbacks_.on_space_available(id); },
           .on_closed = [this, id](const std::string& reason) { on_closed(id, reason); },
           .on_disconnected = [this, id](bool is_network) { return is_network && !peers_.at(id).session.empty(); }});
 }
@@ -140,9 +140,9 @@ void CoordinatorLinks::on_message(Id id, const control::Message& message) {
   }
 }
 
-void CoordinatorLinks::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
+void CoordinatorLinks::on_relayed(Id id, std::uint32_t round, std::string_view bytes) {
   const Peer& peer = peers_.at(id);
-  if (!peer.is_given_up && peer.challenge.empty()) callbacks_.on_carried(id, round, bytes);
+  if (!peer.is_given_up && peer.challenge.empty()) callbacks_.on_relayed(id, round, bytes);
 }
 
 control::ControlLink* CoordinatorLinks::link(Id id) {
@@ -155,7 +155,7 @@ control::ControlLink* CoordinatorLinks::link(Id id) {
 void CoordinatorLinks::check(Id id, const control::Message& message) {
   Peer& peer = peers_.at(id);
   if (const std::string what = protocol_violation(peer, message); !what.empty()) {
-    turn_away(peer, what);
+    reject(peer, what);
     return;
   }
   const auto& answer = std::get<control::Answer>(message);
@@ -193,7 +193,7 @@ std::string CoordinatorLinks::protocol_violation(const Peer& peer, const control
   return "";
 }
 
-void CoordinatorLinks::turn_away(Peer& peer, const std::string& what) {
+void CoordinatorLinks::reject(Peer& peer, const std::string& what) {
   peer.link->send(
       control::Refusal{{"this node " + what + " the one that hosts the store (host " + host_name() + ")", 125}});
   ++named_unknown_peers_;
@@ -279,10 +279,10 @@ std::optional<ClockDifference> CoordinatorLinks::steady_difference(Id id) const 
   return found == peers_.end() ? std::nullopt : found->second.steady.difference(to_microseconds(Clock::now()));
 }
 
-void CoordinatorLinks::carry_to_all(std::uint32_t round, std::string_view bytes) {
+void CoordinatorLinks::relay_to_all(std::uint32_t round, std::string_view bytes) {
   for (const auto& [id, peer] : peers_) {
     if (unknown_peers_.contains(id)) continue;
-    peer.link->carry(round, bytes);
+    peer.link->relay_bytes(round, bytes);
     peer.link->flush();
   }
 }
@@ -341,7 +341,7 @@ void CoordinatorLinks::ping_all() {
 }
 
 // Ends connections of nodes that were given up and have not returned, and of nodes that do not read.
-void CoordinatorLinks::end_useless(Clock::time_point now) {
+void CoordinatorLinks::close_useless_connections(Clock::time_point now) {
   std::vector<Id> overflown;
   std::vector<Id> forgotten;
   for (const auto& [id, peer] : peers_) {
@@ -358,11 +358,11 @@ void CoordinatorLinks::end_useless(Clock::time_point now) {
 }
 
 // Drops unknown peers after a fixed time, whatever they have sent.
-void CoordinatorLinks::end_unknown_peers(Clock::time_point now) {
+void CoordinatorLinks::close_unknown_peers(Clock::time_point now) {
   const auto unknown = unknown_peers_;
   for (const Id id : unknown) {
     const Peer& peer = peers_.at(id);
-    if (now - peer.accepted > (peer.session.empty() ? kUnknownPeerTimeout : kNamelessPeerTimeout)) drop(id);
+    if (now - peer.accepted > (peer.session.empty() ? kUnknownPeerTimeout : kUnintroducedPeerTimeout)) drop(id);
   }
 }
 
@@ -380,8 +380,8 @@ void CoordinatorLinks::on_tick() {
     // Messages that arrived during the delay have not been read yet.
     if (own_delay > settings_.ping_interval) peer.heartbeat.extend(own_delay);
   }
-  end_unknown_peers(now);
-  end_useless(now);
+  close_unknown_peers(now);
+  close_useless_connections(now);
   for (auto& [id, peer] : peers_) {  // give_up() does not remove a peer from the map
     if (!peer.is_given_up && !unknown_peers_.contains(id) && peer.heartbeat.is_expired(now)) give_up(id, peer, now);
   }

@@ -34,8 +34,8 @@ class CoordinatorLinks {
   struct Callbacks {
     std::function<void(Id, const control::Message&)> on_message{};
     // Carried bytes of the node's ranks have arrived; and there is room to carry more.
-    std::function<void(Id, std::uint32_t round, std::string_view bytes)> on_carried{};
-    std::function<void(Id)> on_room{};
+    std::function<void(Id, std::uint32_t round, std::string_view bytes)> on_relayed{};
+    std::function<void(Id)> on_space_available{};
     std::function<void(Id, const Loss&)> on_gone{};
     // A peer has connected that does not know the secret, or that replays messages of an earlier connection.
     std::function<void(const std::string& text)> on_unknown_peer{};
@@ -56,7 +56,7 @@ class CoordinatorLinks {
   // Returns the node's end of a connection for this launcher's own node.
   UniqueFd connect_locally();
   // The peer has introduced itself, so it is no longer unknown.
-  void know(Id id);
+  void mark_known(Id id);
   void drop(Id id);
   void send(Id to, const control::Message& message);
   void send_to_all(const control::Message& message);
@@ -75,7 +75,7 @@ class CoordinatorLinks {
   std::chrono::microseconds clock_offset(Id id) const;
   std::optional<ClockDifference> steady_difference(Id id) const;
   // Carries bytes to all nodes that have introduced themselves.
-  void carry_to_all(std::uint32_t round, std::string_view bytes);
+  void relay_to_all(std::uint32_t round, std::string_view bytes);
 
  private:
   using Clock = EventLoop::Clock;
@@ -97,21 +97,21 @@ class CoordinatorLinks {
   void accept_all(int listener);
   bool has_room();
   void pause_accepting();
-  void end_unknown_peers(Clock::time_point now);
+  void close_unknown_peers(Clock::time_point now);
   Id add(UniqueFd fd);
   std::unique_ptr<control::ControlLink> make_link(Id id, UniqueFd fd);
   void check(Id id, const control::Message& message);
   std::string protocol_violation(const Peer& peer, const control::Message& message) const;
-  void turn_away(Peer& peer, const std::string& what);
+  void reject(Peer& peer, const std::string& what);
   void begin_session(Id id, const control::Answer& answer);
   void resume_session(Id unknown, Id id, const control::Answer& answer);
   bool welcome(Peer& peer, const control::Answer& answer, std::uint64_t received) const;
   void on_message(Id id, const control::Message& message);
-  void on_carried(Id id, std::uint32_t round, std::string_view bytes);
+  void on_relayed(Id id, std::uint32_t round, std::string_view bytes);
   void on_pong(Peer& peer, const control::Pong& pong) const;
   void on_closed(Id id, const std::string& reason);
   void give_up(Id id, Peer& peer, Clock::time_point now);
-  void end_useless(Clock::time_point now);
+  void close_useless_connections(Clock::time_point now);
   void on_tick();
 
   EventLoop& loop_;

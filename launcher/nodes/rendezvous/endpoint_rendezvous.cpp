@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 // Pause between attempts to resolve a name. Each attempt starts a process.
 constexpr auto kResolveEndpointAgain = 1s;
 
-JoinFailure torchrun_is_there(const std::string& place) {
+JoinFailure torchrun_found_failure(const std::string& place) {
   return {"a torchrun node answers at " + place +
               ", with which --rdzv_backend c10d is not possible (its state is a Python pickle): give all nodes "
               "--rdzv_backend static and a --node_rank",
@@ -84,11 +84,12 @@ void EndpointRendezvous::host_or_search(const std::vector<SocketAddress>& addres
     return;
   }
   watch_.emplace(loop_, store_->host(), store_->port(), [] {});
-  watch_->wait(TorchrunKeys::c10d_state(settings_.run_id), [this] { refuse(torchrun_is_there(meeting())); });
+  watch_->wait(TorchrunKeys::c10d_state(settings_.run_id),
+               [this] { refuse(torchrun_found_failure(rendezvous_address())); });
 }
 
 void EndpointRendezvous::on_foreign_store() {
-  refuse(torchrun_is_there(meeting()));
+  refuse(torchrun_found_failure(rendezvous_address()));
 }
 
 }  // namespace launcher

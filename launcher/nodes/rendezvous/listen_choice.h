@@ -44,12 +44,12 @@ inline ListenChoice choose_listening(const std::string& master_addr, const std::
 
 // A note for a job whose launchers meet at `meeting`, listen at `where`, and share no secret; "" when only users of
 // this machine can connect.
-inline std::string open_to_others(const std::string& meeting, const ListenAt& where) {
+inline std::string open_port_note(const std::string& rendezvous_address, const ListenAt& where) {
   const bool is_inside = where.kind == ListenAt::Kind::kLoopback ||
                          (where.kind == ListenAt::Kind::kAddresses &&
                           std::all_of(where.addresses.begin(), where.addresses.end(), is_loopback));
   if (is_inside) return "";
-  return "anyone who can connect to " + meeting +
+  return "anyone who can connect to " + rendezvous_address +
          " can join this job: on a network with other users give all nodes --rdzv_secret_file FILE";
 }
 

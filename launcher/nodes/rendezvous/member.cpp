@@ -19,11 +19,11 @@ std::int64_t microseconds_since_1970() {
 
 SideChannel::Connection side_connection(control::ControlLink& link) {
   return {.is_open = [&link] { return link.is_open(); },
-          .waiting = [&link] { return link.carried(); },
+          .waiting = [&link] { return link.unsent_relayed_bytes(); },
           .is_idle = [&link] { return link.is_idle(); },
           .send =
               [&link](std::string_view bytes) {
-                link.carry(control::kSideRound, bytes);
+                link.relay_bytes(control::kSideRound, bytes);
                 link.flush();
               }};
 }
@@ -46,10 +46,10 @@ std::unique_ptr<control::ControlLink> Member::make_link(UniqueFd fd) {
       control::ControlLink::Callbacks{
           .on_message = [this](const control::Message& message) { on_message(message); },
           .on_sign_of_life = [this] { heartbeat_.received(Clock::now()); },
-          .on_carried = [this](std::uint32_t round, std::string_view bytes) { on_carried(round, bytes); },
-          .on_room =
+          .on_relayed = [this](std::uint32_t round, std::string_view bytes) { on_relayed(round, bytes); },
+          .on_space_available =
               [this] {
-                if (store_channel_ && store_channel_->on_room) store_channel_->on_room();
+                if (store_channel_ && store_channel_->on_space_available) store_channel_->on_space_available();
               },
           .on_closed = [this](const std::string& reason) { on_lost(reason); },
           .on_disconnected = [this](bool is_network) { return on_disconnected(is_network); }});
@@ -93,7 +93,7 @@ bool Member::on_disconnected(bool is_network) {
 }
 
 void Member::on_refused(const JoinFailure& reason) {
-  link_->break_off();
+  link_->abort_session();
   if (has_started_) {
     on_lost(reason.text);
   } else if (!join_failure_) {
@@ -103,7 +103,7 @@ void Member::on_refused(const JoinFailure& reason) {
 }
 
 Member::~Member() {
-  close_carrier();
+  close_relay();
   if (options_.side_channel) options_.side_channel->detach();
   const bool is_missed = !has_started_ && !join_failure_ && !is_leaving_;
   if (link_->is_open() && (is_missed || (has_ended_ && !have_all_ended_)))
@@ -112,7 +112,7 @@ Member::~Member() {
 
 void Member::begin_round(int round) {
   round_ = round;
-  close_carrier();
+  close_relay();
   if (first_failure_) last_status_ = std::max(first_failure_->exit_status, 1);
   has_started_ = false;
   has_ended_ = false;
@@ -136,8 +136,7 @@ void Member::announce(FailureNotice notice) {
   notice.node = node_;
   if (notice.time == decltype(notice.time){}) notice.time = std::chrono::system_clock::now();
   if (!has_started_) {
-    if (!is_leaving_)
-      link_->send(control::Leaving{{notice.text, std::max(notice.exit_status, 1)}, !notice.may_come_again});
+    if (!is_leaving_) link_->send(control::Leaving{{notice.text, std::max(notice.exit_status, 1)}, !notice.may_rejoin});
     is_leaving_ = true;
     return;
   }
@@ -177,7 +176,7 @@ void Member::on(const control::AllStopped& all_stopped) {
   agreed_status_ = all_stopped.status;
 }
 
-void Member::end_well() {
+void Member::end_successfully() {
   has_ended_ = true;
   link_->send(control::Ended{round_});
 }
@@ -205,19 +204,21 @@ void Member::on(const control::Start& start) {
   has_started_ = true;
   node_ = start.place.group_rank;
   coordinator_ = start.coordinator;
-  open_carrier();
+  open_relay();
   options_.on_start(start);
 }
 
-void Member::open_carrier() {
-  close_carrier();
+void Member::open_relay() {
+  close_relay();
   store_channel_ = std::make_shared<store::StoreChannel>();
-  store_channel_->send = [this](std::string_view bytes) { link_->carry(static_cast<std::uint32_t>(round_), bytes); };
+  store_channel_->send = [this](std::string_view bytes) {
+    link_->relay_bytes(static_cast<std::uint32_t>(round_), bytes);
+  };
   store_channel_->flush = [this] { link_->flush(); };
   store_channel_->has_room = [this] { return link_->has_room(); };
 }
 
-void Member::close_carrier() {
+void Member::close_relay() {
   const auto store_channel = std::exchange(store_channel_, nullptr);
   if (!store_channel) return;
   store_channel->send = nullptr;
@@ -227,8 +228,8 @@ void Member::close_carrier() {
 }
 
 // Bytes of an earlier round are for the store of that round, so they are dropped.
-void Member::on_carried(std::uint32_t round, std::string_view bytes) {
-  has_received_much_ = true;
+void Member::on_relayed(std::uint32_t round, std::string_view bytes) {
+  has_received_much_data_ = true;
   if (round == control::kSideRound) {
     const auto& channel = options_.side_channel;
     if (channel && channel->on_coordinator) channel->on_coordinator(bytes);
@@ -285,16 +286,16 @@ void Member::on(const control::NodeDropped& /*message*/) {
 }
 
 bool Member::is_loss_final() const {
-  return !options_.is_coordinator_replaceable && !looks_again();
+  return !options_.is_coordinator_replaceable && !searches_again();
 }
 
-bool Member::looks_again() const {
+bool Member::searches_again() const {
   return has_lost_coordinator_ && options_.may_come_back && options_.may_come_back();
 }
 
-std::string Member::text_of_loss(const std::string& reason) const {
+std::string Member::lost_coordinator_text(const std::string& reason) const {
   return "the connection to node " + std::to_string(coordinator_) + " broke (at " + options_.coordinator +
-         "): " + reason + (looks_again() ? "; this node stops its ranks and looks for it" : options_.loss_note);
+         "): " + reason + (searches_again() ? "; this node stops its ranks and looks for it" : options_.loss_note);
 }
 
 // Sends the reason to the coordinator: when it runs again, it must know why all nodes have left, and must not search
@@ -305,7 +306,7 @@ void Member::give_up_silent(const std::string& reason) {
     link_->send(control::CoordinatorSilent{round_,
                                            {.node = coordinator_,
                                             .exit_status = 1,
-                                            .text = text_of_loss(reason),
+                                            .text = lost_coordinator_text(reason),
                                             .time = std::chrono::system_clock::now(),
                                             .is_final = is_loss_final()}});
   }
@@ -313,9 +314,9 @@ void Member::give_up_silent(const std::string& reason) {
 }
 
 void Member::on_lost(const std::string& reason) {
-  const std::string text = text_of_loss(reason);
+  const std::string text = lost_coordinator_text(reason);
   broken_ = text;
-  close_carrier();
+  close_relay();
   if (have_all_ended_ || first_failure_ || join_failure_) return;
   if (!has_started_) {
     if (options_.on_lost && options_.on_lost(reason)) return;
@@ -330,7 +331,7 @@ void Member::on_lost(const std::string& reason) {
 }
 
 void Member::give_up(const std::string& reason) {
-  link_->break_off();
+  link_->abort_session();
   if (connector_) connector_->cancel();
   on_lost(reason);
 }
@@ -338,7 +339,7 @@ void Member::give_up(const std::string& reason) {
 void Member::watch() {
   const auto now = Clock::now();
   if (now - next_watch_ > kWatch) heartbeat_.extend(now - next_watch_);
-  if (std::exchange(has_received_much_, false)) announce_timeout();
+  if (std::exchange(has_received_much_data_, false)) announce_timeout();
   if (link_->is_open()) check_connection(now);
   next_watch_ = now + kWatch;
   timer_.start_at(next_watch_, [this] { watch(); });

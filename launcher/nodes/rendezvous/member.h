@@ -96,7 +96,7 @@ class Member {
   bool has_failed() const { return own_failure_.has_value(); }
   // The coordinator is in this launcher, and must not coordinate any longer.
   void give_up(const std::string& reason);
-  void end_well();
+  void end_successfully();
   // True when the ranks of all nodes have ended, or when nothing more can be learned about them.
   bool have_all_ended() const { return have_all_ended_; }
 
@@ -104,9 +104,9 @@ class Member {
   using Clock = EventLoop::Clock;
 
   void on_message(const control::Message& message);
-  void on_carried(std::uint32_t round, std::string_view bytes);
-  void open_carrier();
-  void close_carrier();
+  void on_relayed(std::uint32_t round, std::string_view bytes);
+  void open_relay();
+  void close_relay();
   void on(const control::Refusal& refusal);
   void on(const control::Waiting& waiting);
   void on(const control::Start& start);
@@ -128,9 +128,9 @@ class Member {
   void on_refused(const JoinFailure& reason);
   void check_connection(Clock::time_point now);
   // Whether this node will search for the coordinator again, which begins another round.
-  bool looks_again() const;
+  bool searches_again() const;
   bool is_loss_final() const;
-  std::string text_of_loss(const std::string& reason) const;
+  std::string lost_coordinator_text(const std::string& reason) const;
   void give_up_silent(const std::string& reason);
   void on_lost(const std::string& reason);
   void stop_because(const FailureNotice& notice);
@@ -149,7 +149,7 @@ class Member {
   EventLoop::Timer timer_{loop_};
   std::shared_ptr<store::StoreChannel> store_channel_;
   // Much data arrived recently. A ping arrives after that data, so this node reports without waiting for one.
-  bool has_received_much_ = false;
+  bool has_received_much_data_ = false;
   bool was_left_behind_ = false;
   bool has_lost_coordinator_ = false;
   bool is_spare_ = false;

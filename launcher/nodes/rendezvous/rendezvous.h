@@ -43,7 +43,7 @@ struct RendezvousSettings {
   store::ServerOptions store{};                           // its callbacks are used if this launcher hosts the store
   std::optional<control::Secret> secret = std::nullopt;   // that the launchers share
   // This node cannot start its ranks, and connects only to inform the others.
-  std::optional<JoinFailure> trouble = std::nullopt;
+  std::optional<JoinFailure> start_failure = std::nullopt;
   // True when a rank of this node is about to fail.
   std::function<bool()> is_any_ending{};
   // Called with the messages that other nodes, or this one, send with tell().

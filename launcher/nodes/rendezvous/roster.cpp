@@ -59,8 +59,9 @@ std::string Roster::difference(const Hello& hello) const {
 }
 
 std::optional<JoinFailure> Roster::reason_to_refuse(const Hello& hello) const {
-  if (hello.trouble) {
-    return JoinFailure{name(hello) + " could not start: " + hello.trouble->text, hello.trouble->exit_status};
+  if (hello.start_failure) {
+    return JoinFailure{name(hello) + " could not start: " + hello.start_failure->text,
+                       hello.start_failure->exit_status};
   }
   const std::string text = difference(hello);
   return text.empty() ? std::nullopt : std::optional(disagreement("the nodes disagree: " + text));
@@ -92,7 +93,7 @@ std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
   missing_.erase(hello.node_rank);
   ++ready_[-1];
   left_.erase(hello.node_rank);
-  if (hello.node_rank == control::kAnyNode && left_without_number_ > 0) --left_without_number_;
+  if (hello.node_rank == control::kAnyNode && left_before_numbering_ > 0) --left_before_numbering_;
   return std::nullopt;
 }
 
@@ -127,7 +128,7 @@ void Roster::remove(Id id) {
   if (order_ == NodeOrder::kGiven) {
     left_.insert(found->second.hello.node_rank);
   } else {
-    ++left_without_number_;
+    ++left_before_numbering_;
   }
   --ready_[found->second.ready_round];
   if (by_number_.erase(found->second.hello.node_rank) != 0) missing_.insert(found->second.hello.node_rank);
@@ -153,10 +154,10 @@ Roster::MissingNodes Roster::missing_nodes(int round) const {
     ++ready;
   }
   if (order_ != NodeOrder::kGiven) {
-    const int never = host_.nnodes - ready - left_without_number_;
+    const int never = host_.nnodes - ready - left_before_numbering_;
     const std::string all = " of " + std::to_string(host_.nnodes) + " nodes";
     if (never > 0) missing.never_arrived = std::to_string(never) + all;
-    if (left_without_number_ > 0) missing.left = std::to_string(left_without_number_) + all;
+    if (left_before_numbering_ > 0) missing.left = std::to_string(left_before_numbering_) + all;
     return missing;
   }
   for (int number = 0; number < host_.nnodes; ++number) {

@@ -74,7 +74,7 @@ class Roster {
   std::map<int, int> ready_;     // how many nodes wait for which round
   std::map<int, RoleInfo> foreign_;
   std::set<int> left_;  // numbers of nodes that arrived and left
-  int left_without_number_ = 0;
+  int left_before_numbering_ = 0;
 };
 
 }  // namespace launcher

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 // How long the coordinator waits until all nodes have learned how a round ended, in addition to an interruption of the
 // network that they survive.
 constexpr auto kAcknowledgementTime = 1s;
-constexpr auto kComingAgain = 500ms;
+constexpr auto kReturnMargin = 500ms;
 // How long a rank whose peers have lost it may take to end, for example to write a core file of many gigabytes; and how
 // often the nodes are asked during that time.
 constexpr auto kVerdictTearDown = 60s;
@@ -31,15 +31,15 @@ RoundCoordinator::RoundCoordinator(EventLoop& loop, Messages& messages, Coordina
               .secret = options_.secret,
               .nodes = options_.host.nnodes},
              {.on_message = [this](Id id, const control::Message& message) { on_message(id, message); },
-              .on_carried = [this](Id id, std::uint32_t round, auto bytes) { on_carried(id, round, bytes); },
-              .on_room =
+              .on_relayed = [this](Id id, std::uint32_t round, auto bytes) { on_relayed(id, round, bytes); },
+              .on_space_available =
                   [this](Id id) {
                     if (const auto found = store_channels_.find(id); found != store_channels_.end())
-                      store_->proxies().on_room(id);
+                      store_->proxies().on_space_available(id);
                   },
               .on_gone =
                   [this](Id id, const CoordinatorLinks::Loss& loss) {
-                    close_carrier(id);
+                    close_relay(id);
                     reading_.erase(id);
                     expect_again(id, loss);
                     on_gone(id, loss);
@@ -47,7 +47,7 @@ RoundCoordinator::RoundCoordinator(EventLoop& loop, Messages& messages, Coordina
               .on_unknown_peer = [&messages](const std::string& text) { messages.print(text); },
               .timeout = options_.timeout}) {
   if (!options_.side_channel) return;
-  options_.side_channel->to_members = [this](auto bytes) { links_.carry_to_all(control::kSideRound, bytes); };
+  options_.side_channel->to_members = [this](auto bytes) { links_.relay_to_all(control::kSideRound, bytes); };
   options_.side_channel->members = [this] { return others_; };
 }
 
@@ -57,12 +57,12 @@ RoundCoordinator::~RoundCoordinator() {
   if (options_.side_channel) options_.side_channel->forget_members();
 }
 
-void RoundCoordinator::call_in(Clock::duration time, std::function<void()> action) {
+void RoundCoordinator::call_after(Clock::duration time, std::function<void()> action) {
   timers_.push_back(loop_.call_at(Clock::now() + time, std::move(action)));
 }
 
-void RoundCoordinator::call_in(Clock::duration time, void (RoundCoordinator::*action)()) {
-  call_in(time, [this, action] { (this->*action)(); });
+void RoundCoordinator::call_after(Clock::duration time, void (RoundCoordinator::*action)()) {
+  call_after(time, [this, action] { (this->*action)(); });
 }
 
 void RoundCoordinator::begin_round(int round, store::StoreServer& store) {
@@ -74,7 +74,7 @@ void RoundCoordinator::begin_round(int round, store::StoreServer& store) {
   store_channels_.clear();  // the store of the previous round is closed
   ended_.clear();
   asked_.clear();
-  unaware_.clear();
+  uninformed_.clear();
   cut_off_.clear();
   first_failure_ = {};
   forget_round();
@@ -92,7 +92,7 @@ void RoundCoordinator::on_message(Id id, const control::Message& message) {
 }
 
 // Drops bytes of an earlier round, which are for the store of that round.
-void RoundCoordinator::on_carried(Id id, std::uint32_t round, std::string_view bytes) {
+void RoundCoordinator::on_relayed(Id id, std::uint32_t round, std::string_view bytes) {
   if (round == control::kSideRound) return on_side_channel(id, bytes);
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
   if (!store_channels_.contains(id)) store_->proxies().add(id, "a client on " + name(id), store_channel_to(id));
@@ -103,7 +103,7 @@ void RoundCoordinator::on_carried(Id id, std::uint32_t round, std::string_view b
 std::shared_ptr<store::StoreChannel> RoundCoordinator::store_channel_to(Id id) {
   auto store_channel = std::make_shared<store::StoreChannel>();
   store_channel->send = [this, id](std::string_view bytes) {
-    if (auto* link = links_.link(id)) link->carry(static_cast<std::uint32_t>(round_), bytes);
+    if (auto* link = links_.link(id)) link->relay_bytes(static_cast<std::uint32_t>(round_), bytes);
   };
   store_channel->flush = [this, id] {
     if (auto* link = links_.link(id)) link->flush();
@@ -115,7 +115,7 @@ std::shared_ptr<store::StoreChannel> RoundCoordinator::store_channel_to(Id id) {
   return store_channels_.emplace(id, std::move(store_channel)).first->second;
 }
 
-void RoundCoordinator::close_carrier(Id id) {
+void RoundCoordinator::close_relay(Id id) {
   if (store_channels_.erase(id) != 0) store_->proxies().drop(id);
 }
 
@@ -132,7 +132,7 @@ void RoundCoordinator::expect_again(Id id, const CoordinatorLinks::Loss& loss) {
   if (!loss.is_silent || !numbers_.contains(id) || (is_decided && !is_end_)) return;
   cut_off_.insert(id);
   cut_off_until_ =
-      Clock::now() + control::node_side_timeout(options_.node_timeout) - options_.node_timeout + kComingAgain;
+      Clock::now() + control::node_side_timeout(options_.node_timeout) - options_.node_timeout + kReturnMargin;
 }
 
 void RoundCoordinator::set_acknowledgement_deadline() {
@@ -206,8 +206,8 @@ void RoundCoordinator::ask_all() {
 // failure, so the coordinator waits until it is lost. If the cause is known by then, the loss does not count as a
 // cause.
 void RoundCoordinator::add_loss(const FailureNotice& notice) {
-  if (phase_ == Phase::kEnding && may_end_without_one()) {
-    end_when_all_are_there();
+  if (phase_ == Phase::kEnding && may_end_without_node()) {
+    end_when_all_confirmed();
   } else if (phase_ != Phase::kDeciding || !first_failure_.has_cause()) {
     add_failure(notice);
   } else if (asked_.empty()) {
@@ -219,7 +219,7 @@ void RoundCoordinator::on(Id id, const control::Report& report) {
   const auto number = numbers_.find(id);
   if (report.round != round_ || number == numbers_.end()) return;
   asked_.erase(id);
-  end_when_all_are_there();
+  end_when_all_confirmed();
   if (phase_ != Phase::kDeciding) return;
   is_any_ending_ = is_any_ending_ || report.is_any_ending;
   const bool had_cause = first_failure_.has_cause();
@@ -240,7 +240,7 @@ void RoundCoordinator::conclude() {
   if (phase_ != Phase::kDeciding) return;
   cancel_timers();
   if (!first_failure_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
-    call_in(kAskAgain, &RoundCoordinator::ask_all);
+    call_after(kAskAgain, &RoundCoordinator::ask_all);
   } else {
     decide();
   }
@@ -256,11 +256,11 @@ void RoundCoordinator::decide() {
   await_acknowledgements();
   // Nodes that were given up receive it, too: a node that was only frozen learns the reason.
   links_.send_to_all(control::Verdict{round_, first});
-  if (phase_ == Phase::kStopping) call_in(kSilentWait, &RoundCoordinator::print_running_nodes);
+  if (phase_ == Phase::kStopping) call_after(kSilentWait, &RoundCoordinator::print_running_nodes);
 }
 
 void RoundCoordinator::await_acknowledgements() {
-  for (const auto& [id, number] : numbers_) unaware_.insert(id);
+  for (const auto& [id, number] : numbers_) uninformed_.insert(id);
   set_acknowledgement_deadline();
 }
 
@@ -270,7 +270,7 @@ void RoundCoordinator::on(Id id, const control::Stopped& stopped) {
   if (stopped.round != round_ || phase_ != Phase::kStopping || !numbers_.contains(id)) return;
   ended_.insert(id);
   stop_status_ = std::max(stop_status_, stopped.status);  // the order is 128 + signal, then 85, then 0
-  if (ended_.size() == numbers_.size()) ask_whether_all_are_there(Phase::kStopped);
+  if (ended_.size() == numbers_.size()) ask_all_to_confirm(Phase::kStopped);
 }
 
 // A node that was cut off ends on its own, with the signal's status.
@@ -278,30 +278,30 @@ void RoundCoordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
   const bool has_stopped = ended_.erase(id) > 0;
   if (!has_stopped || loss.is_silent) stop_status_ = std::max(stop_status_, first_failure_.first()->exit_status);
   if (phase_ == Phase::kStopped) {
-    end_when_all_are_there();
+    end_when_all_confirmed();
   } else if (ended_.size() == numbers_.size()) {
-    ask_whether_all_are_there(Phase::kStopped);
+    ask_all_to_confirm(Phase::kStopped);
   }
 }
 
 // Asks all nodes once more before the end: a node that was cut off would not learn how the others end, and could end
 // with another status.
-void RoundCoordinator::ask_whether_all_are_there(Phase phase) {
+void RoundCoordinator::ask_all_to_confirm(Phase phase) {
   cancel_timers();
   phase_ = phase;
   asked_.clear();
   for (const auto& [id, number] : numbers_) asked_.insert(id);
   for (const auto& [id, number] : numbers_) links_.send(id, control::FailureQuery{.round = round_});
-  call_in(kSilentWait, &RoundCoordinator::print_who_is_silent);
-  end_when_all_are_there();
+  call_after(kSilentWait, &RoundCoordinator::print_silent_nodes);
+  end_when_all_confirmed();
 }
 
-void RoundCoordinator::print_who_is_silent() {
+void RoundCoordinator::print_silent_nodes() {
   const std::string names = ddp::detail::joined(asked_, ", ", [this](Id id) { return name(id); });
   links_.send_to_all(control::Waiting{"waiting for " + names + " at the end of the job: no answer yet"});
 }
 
-void RoundCoordinator::end_when_all_are_there() {
+void RoundCoordinator::end_when_all_confirmed() {
   if (!asked_.empty() || (phase_ != Phase::kEnding && phase_ != Phase::kStopped)) return;
   cancel_timers();
   if (phase_ == Phase::kEnding) {
@@ -320,7 +320,7 @@ void RoundCoordinator::end_stop() {
 void RoundCoordinator::on(Id id, const control::Acknowledged& heard) {
   reading_.erase(id);
   cut_off_.erase(id);
-  if (heard.round == round_) unaware_.erase(id);
+  if (heard.round == round_) uninformed_.erase(id);
 }
 
 // Forwards a text unchanged; only the sender's number is filled in.
@@ -342,8 +342,8 @@ void RoundCoordinator::on(Id id, const control::Ended& ended) {
   // were too slow to compare clocks.
   if (ended_.size() == 1) links_.ping_all();
   if (!is_end_counted_elsewhere() && ended_.size() == static_cast<std::size_t>(size()))
-    ask_whether_all_are_there(Phase::kEnding);
-  if (phase_ == Phase::kRunning && ended_.size() == 1) call_in(kSilentWait, &RoundCoordinator::print_running_nodes);
+    ask_all_to_confirm(Phase::kEnding);
+  if (phase_ == Phase::kRunning && ended_.size() == 1) call_after(kSilentWait, &RoundCoordinator::print_running_nodes);
 }
 
 // Prints, on the nodes that wait, which nodes still run.

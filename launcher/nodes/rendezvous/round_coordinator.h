@@ -44,8 +44,8 @@ class FirstNodeFailure {
 };
 
 struct CoordinatorOptions {
-  control::Hello host{};  // of the coordinator's own node
-  std::string meeting{};  // "host0:29500", for messages
+  control::Hello host{};             // of the coordinator's own node
+  std::string rendezvous_address{};  // "host0:29500", for messages
   ListenAt where{};
   std::optional<control::Secret> secret = std::nullopt;
   NodeOrder order = NodeOrder::kGiven;
@@ -77,7 +77,7 @@ class RoundCoordinator {
   virtual bool has_informed_all() const = 0;
   // True when all connected nodes know how the round ended, or when the time for that has expired.
   bool have_all_acknowledged() const {
-    const bool is_known = unaware_.empty() && reading_.empty();
+    const bool is_known = uninformed_.empty() && reading_.empty();
     const bool may_come = (!cut_off_.empty() && Clock::now() < cut_off_until_) || awaits_lost_nodes();
     const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
     return phase_ != Phase::kEnding && !is_stop && !may_come && (is_known || Clock::now() >= acknowledgement_deadline_);
@@ -112,7 +112,7 @@ class RoundCoordinator {
   virtual void on_success() {}
   // A node was lost after all ranks had ended well, but before the node confirmed that. Returns whether the others end
   // well without it.
-  virtual bool may_end_without_one() const { return false; }
+  virtual bool may_end_without_node() const { return false; }
   // True while lost nodes may search for this coordinator and must still learn how the job has ended.
   virtual bool awaits_lost_nodes() const { return false; }
   virtual int size() const = 0;
@@ -124,14 +124,14 @@ class RoundCoordinator {
   void send_refusal(Id id, const JoinFailure& reason);
   void set_acknowledgement_deadline();
   void lose_stopped(Id id, const CoordinatorLinks::Loss& loss);
-  void ask_whether_all_are_there(Phase phase);
-  void end_when_all_are_there();
+  void ask_all_to_confirm(Phase phase);
+  void end_when_all_confirmed();
   // The beginning of a message about a lost node, such as "the launcher of node 1 (host b) is gone: ".
-  std::string beginning_of_loss(const std::string& name) const {
+  std::string loss_prefix(const std::string& name) const {
     return "the launcher of " + name +
            (phase_ == Phase::kEnding ? " did not confirm the end of the job: " : " is gone: ");
   }
-  void call_in(Clock::duration time, std::function<void()> action);
+  void call_after(Clock::duration time, std::function<void()> action);
   void cancel_timers() {
     for (const EventLoop::TimerId& timer : std::exchange(timers_, {})) loop_.cancel(timer);
   }
@@ -148,7 +148,7 @@ class RoundCoordinator {
   std::size_t others_ = 0;        // launchers in this round besides this one
   std::set<Id> ended_;            // nodes whose ranks have ended well, or were stopped
   std::set<Id> asked_;            // nodes that have not answered yet
-  std::set<Id> unaware_;          // nodes that have not learned of the round's end yet
+  std::set<Id> uninformed_;       // nodes that have not learned of the round's end yet
   std::set<Id> reading_;          // nodes that have not learned of their refusal yet
   std::optional<Id> own_;         // this launcher's node
   Clock::time_point deadline_{};  // when to stop to inform nodes, or to wait for a cause
@@ -158,12 +158,12 @@ class RoundCoordinator {
  private:
   void on_message(Id id, const control::Message& message);
   // Bytes from the ranks of a node for their store.
-  void on_carried(Id id, std::uint32_t round, std::string_view bytes);
+  void on_relayed(Id id, std::uint32_t round, std::string_view bytes);
   void on_side_channel(Id id, std::string_view bytes) const;
   std::shared_ptr<store::StoreChannel> store_channel_to(Id id);
-  void close_carrier(Id id);
+  void close_relay(Id id);
   void on(Id id, const control::Hello& hello) {
-    links_.know(id);
+    links_.mark_known(id);
     on_hello(id, hello);
   }
   void on(Id id, const control::Ready& ready) { on_ready(id, ready); }
@@ -183,10 +183,10 @@ class RoundCoordinator {
   void conclude();
   void decide();
   void await_acknowledgements();
-  void print_who_is_silent();
+  void print_silent_nodes();
   void end_stop();
   void end_round();
-  void call_in(Clock::duration time, void (RoundCoordinator::*action)());
+  void call_after(Clock::duration time, void (RoundCoordinator::*action)());
 
   std::set<Id> cut_off_;  // nodes that were given up and may still return to learn why all end
   std::map<Id, std::shared_ptr<store::StoreChannel>>

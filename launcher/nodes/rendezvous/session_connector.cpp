@@ -94,13 +94,13 @@ void SessionConnector::on_connect_outcome() {
 }
 
 void SessionConnector::shake_hands(UniqueFd fd) {
-  theirs_.clear();
+  coordinator_challenge_.clear();
   attempt_ = std::make_unique<control::ControlLink>(
       loop_, std::move(fd),
       control::ControlLink::Callbacks{.on_message = [this](const control::Message& message) { on_message(message); },
                                       .on_sign_of_life = [] {},
-                                      .on_carried = [](std::uint32_t, std::string_view) {},
-                                      .on_room = [] {},
+                                      .on_relayed = [](std::uint32_t, std::string_view) {},
+                                      .on_space_available = [] {},
                                       .on_closed = [this](const std::string&) { try_again(kPause); }});
   timer_.start_in(kHandshake, [this] { connect(); });
 }
@@ -112,31 +112,31 @@ void SessionConnector::on_message(const control::Message& message) {
     on(*welcome);
   } else if (const auto* refusal = std::get_if<control::Refusal>(&message)) {
     refuse(refusal->reason);
-  } else if (theirs_.empty()) {
+  } else if (coordinator_challenge_.empty()) {
     refuse_version();
   }
 }
 
 void SessionConnector::on(const control::Challenge& challenge) {
-  if (!theirs_.empty()) return;
+  if (!coordinator_challenge_.empty()) return;
   if (challenge.protocol != control::kProtocol) {
     refuse_version();
     return;
   }
   if (UniqueFd replaced = callbacks_.on_asking()) replaced_.push_back(std::move(replaced));
   has_asked_ = true;
-  theirs_ = challenge.text;
-  ours_ = control::new_challenge();
-  control::Answer answer{.challenge = ours_,
-                         .repeated = theirs_,
+  coordinator_challenge_ = challenge.text;
+  node_challenge_ = control::new_challenge();
+  control::Answer answer{.challenge = node_challenge_,
+                         .repeated = coordinator_challenge_,
                          .session = session_,
                          .received = callbacks_.received(),
                          .is_new = callbacks_.received() == 0 && callbacks_.acknowledged() == 0,
                          .attempt = ++attempts_};
   if (settings_.secret) {
     answer.proof = settings_.secret->proof({.speaker = control::kNode,
-                                            .own_challenge = ours_,
-                                            .other_challenge = theirs_,
+                                            .own_challenge = node_challenge_,
+                                            .other_challenge = coordinator_challenge_,
                                             .session = session_,
                                             .received = answer.received});
   }
@@ -144,7 +144,7 @@ void SessionConnector::on(const control::Challenge& challenge) {
 }
 
 void SessionConnector::on(const control::Welcome& welcome) {
-  if (theirs_.empty()) return;
+  if (coordinator_challenge_.empty()) return;
   if (settings_.secret && welcome.proof.empty()) {
     refuse(
         {"the launcher at " + settings_.coordinator + " was started without --rdzv_secret_file, but this one with it",
@@ -152,8 +152,8 @@ void SessionConnector::on(const control::Welcome& welcome) {
     return;
   }
   const control::Secret::Claim claim{.speaker = control::kCoordinator,
-                                     .own_challenge = theirs_,
-                                     .other_challenge = ours_,
+                                     .own_challenge = coordinator_challenge_,
+                                     .other_challenge = node_challenge_,
                                      .session = session_,
                                      .received = welcome.received};
   if (settings_.secret && !settings_.secret->is_valid_proof(welcome.proof, claim)) {
@@ -161,7 +161,7 @@ void SessionConnector::on(const control::Welcome& welcome) {
             to_int(ExitStatus::kLauncherError)});
     return;
   }
-  if (welcome.repeated != ours_) {
+  if (welcome.repeated != node_challenge_) {
     refuse({"the program at " + settings_.coordinator + " repeats messages of an earlier connection",
             to_int(ExitStatus::kLauncherError)});
     return;

@@ -80,9 +80,9 @@ class SessionConnector {
   int attempts_ = 0;  // the number of attempts that have sent a request
   UniqueFd connecting_;
   std::unique_ptr<control::ControlLink> attempt_;
-  std::string theirs_;              // the coordinator's challenge
-  std::string ours_;                // this node's
-  std::vector<UniqueFd> replaced_;  // connections on which the coordinator may have received a request
+  std::string coordinator_challenge_;  // the coordinator's challenge
+  std::string node_challenge_;         // this node's
+  std::vector<UniqueFd> replaced_;     // connections on which the coordinator may have received a request
   EventLoop::Timer timer_{loop_};
 };
 

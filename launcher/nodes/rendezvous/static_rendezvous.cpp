@@ -53,7 +53,7 @@ StaticRendezvous::~StaticRendezvous() {
   member_.reset();  // destroyed before the coordinator to which it is connected
 }
 
-std::string StaticRendezvous::meeting() const {
+std::string StaticRendezvous::rendezvous_address() const {
   const std::string host = settings_.has_master_addr ? settings_.master_addr : "host " + host_name();
   const bool must_be_named = settings_.node_rank == 0 && settings_.nnodes > 1 && !settings_.has_master_addr;
   return host + " port " + std::to_string(master_port_) +
@@ -62,7 +62,7 @@ std::string StaticRendezvous::meeting() const {
 
 void StaticRendezvous::begin_round(int restart_count) {
   info_.reset();
-  answers_at_once_ = false;
+  answers_immediately_ = false;
   round_ = restart_count;
   leave_timer_.cancel();
   if (coordinator_) {
@@ -87,7 +87,8 @@ void StaticRendezvous::begin_search() {
 // Until all nodes have met, node 0 may be started again: this node then finds it and joins as before.
 bool StaticRendezvous::search_again(const std::string& reason) {
   if (round_ > 0 || coordinator_) return false;
-  messages_.print("node 0 left before all had arrived (" + reason + "); waiting for it to return to " + meeting());
+  messages_.print("node 0 left before all had arrived (" + reason + "); waiting for it to return to " +
+                  rendezvous_address());
   search_timer_.start_in({}, [this] {
     member_.reset();
     begin_search();
@@ -95,7 +96,7 @@ bool StaticRendezvous::search_again(const std::string& reason) {
   return true;
 }
 
-std::chrono::milliseconds StaticRendezvous::time_to_join() {
+std::chrono::milliseconds StaticRendezvous::remaining_join_time() {
   const auto now = EventLoop::Clock::now();
   if (!join_deadline_) join_deadline_ = now + settings_.join_timeout;
   return std::chrono::ceil<std::chrono::milliseconds>(std::max<EventLoop::Clock::duration>(*join_deadline_ - now, 0s));
@@ -110,8 +111,9 @@ void StaticRendezvous::search() {
                                        [this](const std::string& text) {
                                          refuse({text, to_int(ExitStatus::kLauncherError)});
                                        }});
-  has_said_who_is_missing_ = false;
-  search_timer_.start_in(std::min<EventLoop::Clock::duration>(kSilentWait, time_to_join()), [this] { watch_search(); });
+  has_printed_missing_nodes_ = false;
+  search_timer_.start_in(std::min<EventLoop::Clock::duration>(kSilentWait, remaining_join_time()),
+                         [this] { watch_search(); });
 }
 
 // Called once to print what it waits for, then when the timeout expires.
@@ -121,21 +123,21 @@ void StaticRendezvous::watch_search() {
   const std::string problem = search_->problem();
   const std::string node = "node 0" + (problem.empty() ? "" : " (" + problem + ")");
   const std::string name = "the name " + settings_.master_addr + " of --master_addr ";
-  if (time_to_join() <= 0ms) {
+  if (remaining_join_time() <= 0ms) {
     const std::string within = within_join_timeout(settings_.join_timeout);
     refuse({search_->is_unresolved()
                 ? name + "could not be resolved" + within + ": give the name or address of node 0's host"
-                : node + " did not answer at " + meeting() + within +
+                : node + " did not answer at " + rendezvous_address() + within +
                       ": is ddprun running there, and are address and port right?",
             to_int(ExitStatus::kTimeout)});
     return;
   }
-  if (!has_said_who_is_missing_) {
+  if (!has_printed_missing_nodes_) {
     messages_.print(search_->is_unresolved() ? name + "cannot be resolved yet; trying again"
-                                             : "waiting for " + node + " at " + meeting());
+                                             : "waiting for " + node + " at " + rendezvous_address());
   }
-  has_said_who_is_missing_ = true;
-  search_timer_.start_in(time_to_join(), [this] { watch_search(); });
+  has_printed_missing_nodes_ = true;
+  search_timer_.start_in(remaining_join_time(), [this] { watch_search(); });
 }
 
 void StaticRendezvous::refuse(JoinFailure reason) {
@@ -158,7 +160,7 @@ control::Hello StaticRendezvous::hello() const {
           .max_restarts = settings_.max_restarts,
           .local_world_size = settings_.local_world_size,
           .role = settings_.role,
-          .trouble = settings_.trouble};
+          .start_failure = settings_.start_failure};
 }
 
 void StaticRendezvous::meet(UniqueFd fd) {
@@ -166,10 +168,10 @@ void StaticRendezvous::meet(UniqueFd fd) {
   if (!coordinator_) {
     options.secret = settings_.secret;  // the node's own coordinator needs no secret
     own_address_ = local_address(fd.get());
-  } else if (where_.kind == ListenAt::Kind::kAddresses) {
-    own_address_ = host_in(where_.addresses.front());
+  } else if (listen_at_.kind == ListenAt::Kind::kAddresses) {
+    own_address_ = host_in(listen_at_.addresses.front());
   }
-  options.coordinator = meeting();
+  options.coordinator = rendezvous_address();
   options.timeout = [this] { return timeout(); };
   options.is_any_ending = settings_.is_any_ending;
   options.on_message = settings_.on_message;
@@ -187,7 +189,7 @@ void StaticRendezvous::meet(UniqueFd fd) {
 
 void StaticRendezvous::on_foreign_store() {
   if (settings_.secret) {
-    refuse({"a torchrun node answers at " + meeting() +
+    refuse({"a torchrun node answers at " + rendezvous_address() +
                 ", and torchrun cannot check --rdzv_secret_file: run ddprun on all nodes, or leave the option out",
             to_int(ExitStatus::kLauncherError)});
     return;
@@ -246,7 +248,7 @@ const std::optional<FailureNotice>& StaticRendezvous::first_failure() const {
 }
 
 void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
-  if (leave_timer_.is_running()) answer_at_once(false);
+  if (leave_timer_.is_running()) answer_immediately(false);
   if (leave_timer_.is_running() && torchrun_) {
     set_leave_deadline(std::min(leave_deadline_, EventLoop::Clock::now() + kFailureTimeout));
   }
@@ -254,8 +256,8 @@ void StaticRendezvous::on_failure(const FailureNotice& notice, bool is_own) {
 }
 
 // Sets whether this launcher answers pings at once. If it does, its silence means that it is lost.
-void StaticRendezvous::answer_at_once(bool does) {
-  answers_at_once_ = does;
+void StaticRendezvous::answer_immediately(bool does) {
+  answers_immediately_ = does;
   if (coordinator_) coordinator_->announce_timeout();
   if (member_) member_->announce_timeout();
 }
@@ -263,8 +265,8 @@ void StaticRendezvous::answer_at_once(bool does) {
 // After a good end the ranks of other nodes may still use the store. After a failure the launchers must find out
 // whether another node failed earlier, and all of them must know it before the store ends.
 void StaticRendezvous::leave(bool ended_well) {
-  if (!ended_well) answer_at_once(false);  // after a good end it only waits for the others
-  if (ended_well && member_) member_->end_well();
+  if (!ended_well) answer_immediately(false);  // after a good end it only waits for the others
+  if (ended_well && member_) member_->end_successfully();
   if (ended_well && torchrun_) torchrun_->leave();
   const EventLoop::Clock::duration good = has_foreign_nodes_ ? kForeignExitBarrier : kExitBarrier;
   const EventLoop::Clock::duration bad = torchrun_ ? kFailureTimeout : kVerdict + settings_.node_timeout;
@@ -310,7 +312,7 @@ void StaticRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) 
     on_taken_port(error.what());
     return;
   }
-  const bool is_elsewhere = settings_.has_master_addr && where_.kind == ListenAt::Kind::kEverywhere;
+  const bool is_elsewhere = settings_.has_master_addr && listen_at_.kind == ListenAt::Kind::kEverywhere;
   if (is_elsewhere && !addresses.empty() && !is_loopback(addresses.front())) search_duplicate();
 }
 
@@ -346,14 +348,14 @@ void StaticRendezvous::open_store() {
   store_.reset();
   store::ServerOptions server = settings_.store;
   server.port = static_cast<std::uint16_t>(master_port_);
-  server.where = where_;
+  server.where = listen_at_;
   store_.emplace(loop_, messages_, std::move(server));
   master_port_ = store_->port();
   store_->set(kControlPortKey, std::to_string(coordinator_->port()));
 }
 
-void StaticRendezvous::print_who_can_join() {
-  const std::string note = settings_.secret ? "" : open_to_others(meeting(), where_);
+void StaticRendezvous::print_join_hint() {
+  const std::string note = settings_.secret ? "" : open_port_note(rendezvous_address(), listen_at_);
   if (!note.empty()) messages_.print(note);
 }
 
@@ -361,11 +363,11 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   ListenChoice choice = choose_listening(settings_.master_addr, addresses);
   if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kEverywhere}, ""};
   if (!choice.note.empty()) messages_.print(choice.note);
-  where_ = choice.where;
-  print_who_can_join();
+  listen_at_ = choice.where;
+  print_join_hint();
   CoordinatorOptions options{.host = hello()};
-  options.meeting = meeting();
-  options.where = where_;
+  options.rendezvous_address = rendezvous_address();
+  options.where = listen_at_;
   options.secret = settings_.secret;
   options.order = order();
   options.join_timeout = settings_.join_timeout;

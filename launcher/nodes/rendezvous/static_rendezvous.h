@@ -39,7 +39,7 @@ class StaticRendezvous : public Rendezvous {
   const std::optional<RendezvousInfo>& info() const override { return info_; }
   std::optional<JoinFailure> join_failure() const override;
   store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
-  void ranks_started() override { answer_at_once(true); }
+  void ranks_started() override { answer_immediately(true); }
   bool can_restart() const override;
   void tell(int to, std::string text) override {
     if (member_) member_->tell(to, std::move(text));
@@ -66,7 +66,7 @@ class StaticRendezvous : public Rendezvous {
   virtual void on_resolved(const std::vector<SocketAddress>& addresses);
   virtual bool may_host() const { return settings_.node_rank == 0; }
   void refuse(JoinFailure reason);
-  std::string meeting() const;
+  std::string rendezvous_address() const;
 
   EventLoop& loop_;
   Messages& messages_;
@@ -76,34 +76,34 @@ class StaticRendezvous : public Rendezvous {
 
  private:
   void open_store();
-  void print_who_can_join();
+  void print_join_hint();
   void search_duplicate();
   void on_taken_port(const std::string& problem);
-  void answer_at_once(bool does);
+  void answer_immediately(bool does);
   // How long this launcher may be silent: longer while it prepares or cleans up the ranks, because a slow disk may
   // delay it.
   std::chrono::milliseconds timeout() const {
-    return answers_at_once_ ? settings_.node_timeout : std::chrono::milliseconds(30'000);
+    return answers_immediately_ ? settings_.node_timeout : std::chrono::milliseconds(30'000);
   }
   void meet(UniqueFd fd);
   void set_info(const NodePlace& place);
   control::Hello hello() const;
   bool search_again(const std::string& reason);
-  std::chrono::milliseconds time_to_join();
+  std::chrono::milliseconds remaining_join_time();
   void watch_search();
   void end_search();
   void on_failure(const FailureNotice& notice, bool is_own);
   void set_leave_deadline(EventLoop::Clock::time_point deadline);
 
-  ListenAt where_{};
+  ListenAt listen_at_{};
   std::string own_address_{};
   std::unique_ptr<AddressLookup> lookup_;
   int master_port_ = 0;
   int round_ = 0;
   std::string launcher_id_ = random_id();
-  bool answers_at_once_ = false;
+  bool answers_immediately_ = false;
   bool has_foreign_nodes_ = false;
-  bool has_said_who_is_missing_ = false;
+  bool has_printed_missing_nodes_ = false;
   std::unique_ptr<CoordinatorSearch> search_;
   std::unique_ptr<DuplicateCoordinator> duplicate_;
   std::unique_ptr<Member> member_;

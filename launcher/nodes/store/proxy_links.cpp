@@ -92,8 +92,8 @@ bool ProxyLinks::send_replies(Client& client) {
   ChannelLink& connection = *links_.at(client.link).connection;
   ReplyQueue& replies = client.session.replies();
   while (!replies.is_empty() && client.to_client.room() > 0) {
-    client.waits_for_room = !connection.has_room();
-    if (client.waits_for_room) return false;
+    client.waits_for_space = !connection.has_room();
+    if (client.waits_for_space) return false;
     const std::string bytes = replies.take(std::min(kMaxFrameBytes, client.to_client.room()));
     client.to_client.sent(bytes.size());
     connection.send(FrameKind::kData, client.channel, bytes);
@@ -111,12 +111,12 @@ void ProxyLinks::on_replies(ConnectionId id) {
   if (clients_.contains(id)) client.session.charge();  // else serve() has refused the client
 }
 
-void ProxyLinks::on_room(LinkId id) {
+void ProxyLinks::on_space_available(LinkId id) {
   const auto link = links_.find(id);
   if (link == links_.end()) return;
   std::vector<ConnectionId> waiting;
   for (const auto& [channel, number] : link->second.clients) {
-    if (clients_.at(number)->waits_for_room) waiting.push_back(number);
+    if (clients_.at(number)->waits_for_space) waiting.push_back(number);
   }
   std::sort(waiting.begin(), waiting.end());
   for (const ConnectionId number : waiting) {

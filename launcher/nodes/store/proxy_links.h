@@ -103,7 +103,7 @@ class ProxyLinks {
   // Returns false when no proxy would send these bytes: the link is then dropped.
   [[nodiscard]] bool on_received(LinkId id, std::string_view bytes);
   // The store channel of the link has room again.
-  void on_room(LinkId id);
+  void on_space_available(LinkId id);
   // The link has ended, and with it all its clients.
   void drop(LinkId id);
   // There are replies for `id`, if it is one of these clients.
@@ -126,7 +126,7 @@ class ProxyLinks {
     ClientSession session;
     SendWindow to_client{};
     ReceiveWindow from_client{};
-    bool waits_for_room = false;  // in the connection's send buffer
+    bool waits_for_space = false;  // in the connection's send buffer
   };
 
   void on_frame(LinkId id, const Frame& frame);

@@ -47,7 +47,7 @@ bool ReplyQueue::send_to(int socket) {
     for (const Piece& piece : pieces_) {
       if (count == vectors.size()) break;
       std::string_view bytes = piece.bytes();
-      if (count == 0) bytes.remove_prefix(sent_of_first_);
+      if (count == 0) bytes.remove_prefix(sent_bytes_of_first_);
       vectors[count].iov_base = const_cast<char*>(bytes.data());
       vectors[count].iov_len = bytes.size();
       ++count;
@@ -67,7 +67,7 @@ std::string ReplyQueue::take(std::size_t size) {
   std::string taken;
   taken.reserve(std::min(size, size_));
   while (!pieces_.empty() && taken.size() < size) {
-    const std::string_view part = pieces_.front().bytes().substr(sent_of_first_, size - taken.size());
+    const std::string_view part = pieces_.front().bytes().substr(sent_bytes_of_first_, size - taken.size());
     taken.append(part);
     drop_sent(part.size());
   }
@@ -77,23 +77,23 @@ std::string ReplyQueue::take(std::size_t size) {
 // If a peer reads slowly, the piece to which replies are appended may never become empty, so its sent part is removed.
 void ReplyQueue::forget_sent() {
   std::string& own = pieces_.front().own;
-  if (sent_of_first_ < kForgetRepliesFrom || sent_of_first_ < own.size() / 2 || own.empty()) return;
-  own.erase(0, sent_of_first_);
-  own_bytes_ -= sent_of_first_;
-  sent_of_first_ = 0;
+  if (sent_bytes_of_first_ < kForgetRepliesFrom || sent_bytes_of_first_ < own.size() / 2 || own.empty()) return;
+  own.erase(0, sent_bytes_of_first_);
+  own_bytes_ -= sent_bytes_of_first_;
+  sent_bytes_of_first_ = 0;
 }
 
 void ReplyQueue::drop_sent(std::size_t count) {
   size_ -= count;
   while (!pieces_.empty()) {
-    const std::size_t of_first = pieces_.front().bytes().size() - sent_of_first_;
+    const std::size_t of_first = pieces_.front().bytes().size() - sent_bytes_of_first_;
     if (count < of_first) {
-      sent_of_first_ += count;
+      sent_bytes_of_first_ += count;
       forget_sent();
       return;
     }
     count -= of_first;
-    sent_of_first_ = 0;
+    sent_bytes_of_first_ = 0;
     own_bytes_ -= pieces_.front().own.size() + sizeof(Piece);
     pieces_.pop_front();
   }

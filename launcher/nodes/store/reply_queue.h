@@ -52,7 +52,7 @@ class ReplyQueue {
   void forget_sent();
 
   std::deque<Piece> pieces_;
-  std::size_t sent_of_first_ = 0;
+  std::size_t sent_bytes_of_first_ = 0;
   std::size_t size_ = 0;
   std::size_t own_bytes_ = 0;
 };

@@ -17,8 +17,8 @@
 namespace launcher::store {
 namespace {
 
-constexpr std::size_t kMostQuoted = 60;
-constexpr std::size_t kMostBytes = 8;
+constexpr std::size_t kMaxQuotedBytes = 60;
+constexpr std::size_t kMaxNumberBytes = 8;
 
 struct Beginning {
   std::string_view bytes;
@@ -72,7 +72,7 @@ bool is_mysql(std::string_view bytes) {
 }
 
 std::string quoted(std::string_view line) {
-  return " (" + printable(beginning(line, kMostQuoted)) + ")";
+  return " (" + printable(beginning(line, kMaxQuotedBytes)) + ")";
 }
 
 bool is_text(std::string_view line) {
@@ -83,13 +83,13 @@ bool is_text(std::string_view line) {
 
 std::string in_hexadecimal(std::string_view bytes) {
   std::string text;
-  for (const char byte : bytes.substr(0, kMostBytes)) {
+  for (const char byte : bytes.substr(0, kMaxNumberBytes)) {
     std::array<char, 8> shown{};
     std::snprintf(shown.data(), shown.size(), "%s0x%02x", text.empty() ? "" : " ",
                   static_cast<unsigned>(static_cast<std::uint8_t>(byte)));
     text += shown.data();
   }
-  return text + (bytes.size() > kMostBytes ? " ..." : "");
+  return text + (bytes.size() > kMaxNumberBytes ? " ..." : "");
 }
 
 // More than any launcher writes. A greater length means that the other end is not a store.
@@ -109,7 +109,7 @@ std::string describe_service(std::string_view bytes) {
   if (is_http2(bytes)) return "an HTTP/2 server (gRPC or another one)";
   if (is_mysql(bytes)) return "a MySQL server";
   if (has_reply_code(line)) return "an SMTP or FTP server" + quoted(line);
-  if (is_text(line)) return "another program, which sent '" + printable(beginning(line, kMostQuoted)) + "'";
+  if (is_text(line)) return "another program, which sent '" + printable(beginning(line, kMaxQuotedBytes)) + "'";
   return "another program, which sent " + in_hexadecimal(bytes);
 }
 
@@ -169,7 +169,7 @@ void StoreClient::on_event(std::uint32_t events) {
     return;
   }
   incoming_.append(bytes.data(), static_cast<std::size_t>(count));
-  if (state_ != State::kOtherService && (is_no_reply() || has_probed_)) {
+  if (state_ != State::kOtherService && (is_invalid_reply() || has_probed_)) {
     state_ = State::kOtherService;
     timer_.start_in(kOtherServiceWait, [this] { read_other_service(); });
   }
@@ -182,7 +182,7 @@ void StoreClient::on_event(std::uint32_t events) {
 
 // True when the received bytes cannot be the answer to the first request. An answer is a byte that is 0 or 1, with
 // nothing after it if there was only one request, or a text of a plausible length.
-bool StoreClient::is_no_reply() const {
+bool StoreClient::is_invalid_reply() const {
   if (incoming_.empty() || replies_.empty()) return false;
   const Reply& reply = replies_.front();
   if (reply.on_number) return false;
@@ -271,7 +271,7 @@ void StoreClient::get(std::string_view key, OnText on_value) {
   request(request_bytes(Opcode::kGet, key));
 }
 
-void StoreClient::remove_and_leave(std::string_view key) {
+void StoreClient::remove_and_disconnect(std::string_view key) {
   request(request_bytes(Opcode::kDelete, key));
 }
 

@@ -43,7 +43,7 @@ class StoreClient {
   void wait(std::string_view key, OnDone on_ready);
   void check(std::string_view key, std::function<void(bool exists)> on_answer);
   // Call it as the last request, while connected. Its reply, which arrives before that of a wait, is not expected.
-  void remove_and_leave(std::string_view key);
+  void remove_and_disconnect(std::string_view key);
 
   int fd() const { return fd_.get(); }
   bool is_connected() const { return state_ == State::kConnected; }
@@ -70,7 +70,7 @@ class StoreClient {
   void on_event(std::uint32_t events);
   void send_pending();
   void parse_replies();
-  bool is_no_reply() const;
+  bool is_invalid_reply() const;
   void read_other_service();
   void send_probe();
   void lose();

@@ -26,14 +26,14 @@ StoreProxy::StoreProxy(EventLoop& loop, Messages& messages, ProxyOptions options
   options_.store_channel->on_bytes = [this](std::string_view bytes) {
     if (link_) link_->on_received(bytes);
   };
-  options_.store_channel->on_room = [this] { on_room(); };
+  options_.store_channel->on_space_available = [this] { on_space_available(); };
   options_.store_channel->on_closed = [this] { on_lost(); };
 }
 
 // Closes all channels, so that the store forgets the clients even if the connection continues.
 StoreProxy::~StoreProxy() {
   options_.store_channel->on_bytes = nullptr;
-  options_.store_channel->on_room = nullptr;
+  options_.store_channel->on_space_available = nullptr;
   options_.store_channel->on_closed = nullptr;
   for (const auto& [channel, client] : clients_) {
     loop_.remove(client.fd.get());
@@ -43,7 +43,7 @@ StoreProxy::~StoreProxy() {
 }
 
 void StoreProxy::accept_all(int listener) {
-  for (int i = 0; i < kAcceptedInARow; ++i) {
+  for (int i = 0; i < kMaxConsecutiveAccepts; ++i) {
     Accepted accepted = accept_connection(listener);
     if (accepted.is_out_of_resources) pause_accepting();
     if (!accepted.fd) return;
@@ -77,7 +77,7 @@ void StoreProxy::release() {
   }
 }
 
-void StoreProxy::on_room() {
+void StoreProxy::on_space_available() {
   is_full_ = false;
   update_all();
 }

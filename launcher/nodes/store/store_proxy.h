@@ -55,7 +55,7 @@ class StoreProxy {
   void accept_all(int listener);
   void add_client(UniqueFd fd, std::uint16_t peer_port);
   void pause_accepting();
-  void on_room();
+  void on_space_available();
   void on_lost();
   void on_client(Channel channel, std::uint32_t events);
   bool read_requests(Channel channel, Client& client);

@@ -16,9 +16,9 @@ namespace launcher::store {
 namespace {
 
 // If a process of this job has more connections than this, its oldest one may be closed.
-constexpr std::size_t kFairShare = 16;
+constexpr std::size_t kMaxConnectionsPerProcess = 16;
 // With several nodes, a connection that has not used the store for this long does not belong to a rank.
-constexpr auto kTimeToSpeak = std::chrono::seconds(1);
+constexpr auto kFirstRequestTimeout = std::chrono::seconds(1);
 
 template <typename MayGo>
 std::optional<Eviction> oldest(const std::vector<EvictionCandidate>& candidates, const char* reason,
@@ -40,24 +40,24 @@ constexpr int kReservedDescriptors = 16;
 
 }  // namespace
 
-std::optional<Eviction> find_outsider(const std::vector<EvictionCandidate>& candidates, bool knows_all,
-                                      std::chrono::steady_clock::time_point now) {
+std::optional<Eviction> find_foreign_connection(const std::vector<EvictionCandidate>& candidates, bool knows_all,
+                                                std::chrono::steady_clock::time_point now) {
   const auto is_outsider = [&](const EvictionCandidate& c) {
-    return c.owner == 0 && (knows_all || (!c.uses_store && c.accepted < now - kTimeToSpeak));
+    return c.owner == 0 && (knows_all || (!c.uses_store && c.accepted < now - kFirstRequestTimeout));
   };
   const auto is_silent = [&](const EvictionCandidate& c) { return is_outsider(c) && !c.is_known; };
   if (auto silent = oldest(candidates, "it has sent no request", is_silent)) return silent;
   return oldest(candidates, "it belongs to no process of this job", is_outsider);
 }
 
-std::optional<Eviction> find_greediest(const std::vector<EvictionCandidate>& candidates) {
+std::optional<Eviction> find_busiest_process(const std::vector<EvictionCandidate>& candidates) {
   std::map<pid_t, std::size_t> counts;
   for (const EvictionCandidate& candidate : candidates) {
     if (candidate.owner.value_or(0) != 0) ++counts[*candidate.owner];
   }
   const auto largest =
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (largest == counts.end() || largest->second <= kFairShare) return std::nullopt;
+  if (largest == counts.end() || largest->second <= kMaxConnectionsPerProcess) return std::nullopt;
   return oldest(candidates, "its process has the most connections",
                 [&](const EvictionCandidate& c) { return c.owner == largest->first; });
 }
@@ -93,7 +93,7 @@ StoreServer::~StoreServer() {
 }
 
 void StoreServer::accept_all(int listener) {
-  for (int i = 0; i < kAcceptedInARow; ++i) {
+  for (int i = 0; i < kMaxConsecutiveAccepts; ++i) {
     Accepted accepted = accept_connection(listener);
     if (accepted.is_out_of_resources) pause_accepting();
     if (!accepted.fd) return;
@@ -143,12 +143,12 @@ void StoreServer::release() {
 bool StoreServer::make_room() {
   const bool knows_all = options_.where.kind == ListenAt::Kind::kLoopback && options_.owners;
   const auto now = EventLoop::Clock::now();
-  auto eviction = find_outsider(eviction_candidates(), knows_all, now);
+  auto eviction = find_foreign_connection(eviction_candidates(), knows_all, now);
   if (!eviction) {
     find_owners();
     const std::vector<EvictionCandidate> candidates = eviction_candidates();
-    eviction = find_outsider(candidates, knows_all, now);
-    if (!eviction) eviction = find_greediest(candidates);
+    eviction = find_foreign_connection(candidates, knows_all, now);
+    if (!eviction) eviction = find_busiest_process(candidates);
   }
   if (!eviction) return false;
   refuse(*connections_.at(eviction->id), std::string("few descriptors are left (ulimit -n) and ") + eviction->reason);

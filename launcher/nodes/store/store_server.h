@@ -45,11 +45,11 @@ struct Eviction {
 // Returns the oldest connection that belongs to no process of this job; connections without a request come first.
 // `knows_all`: a connection without a known process does not belong to the job. Otherwise, with several nodes, that is
 // true only if it has not used the store for a while.
-std::optional<Eviction> find_outsider(const std::vector<EvictionCandidate>& candidates, bool knows_all,
-                                      std::chrono::steady_clock::time_point now);
+std::optional<Eviction> find_foreign_connection(const std::vector<EvictionCandidate>& candidates, bool knows_all,
+                                                std::chrono::steady_clock::time_point now);
 
 // Returns the oldest connection of the process that has the most, if it has more than its fair share.
-std::optional<Eviction> find_greediest(const std::vector<EvictionCandidate>& candidates);
+std::optional<Eviction> find_busiest_process(const std::vector<EvictionCandidate>& candidates);
 
 struct ServerOptions {
   std::uint16_t port = 0;  // 0: the kernel chooses a free one

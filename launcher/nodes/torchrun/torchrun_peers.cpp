@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMaxQuoted = 80;
 // Written over a node's entry when it was read, so that another entry shows that a second node has the same number.
 constexpr const char* kTaken = "taken";
-constexpr auto kLook = 100ms;
+constexpr auto kPollPause = 100ms;
 
 }  // namespace
 
@@ -32,12 +32,12 @@ void TorchrunPeers::expect(int node) {
   // Each wait has a connection of its own: the reply to a wait that was given up would arrive later, between other
   // replies.
   watch_ = std::make_unique<store::StoreClient>(loop_, store_.host(), store_.port(), [] {});
-  watch_->wait(keys_.role_info(node), [this, node] { soon([this, node] { on_arrival(node); }); });
+  watch_->wait(keys_.role_info(node), [this, node] { call_later([this, node] { on_arrival(node); }); });
 }
 
 // Calls `action` later: it may expect another node, and so destroy the connection whose reply is being handled.
-void TorchrunPeers::soon(std::function<void()> action) {
-  soon_.start_in({}, std::move(action));
+void TorchrunPeers::call_later(std::function<void()> action) {
+  call_later_timer_.start_in({}, std::move(action));
 }
 
 void TorchrunPeers::on_arrival(int node) {
@@ -56,17 +56,17 @@ void TorchrunPeers::assign(int node, const NodeRanks& ranks) {
   client_.set(keys_.assigned_ranks(node), to_json(ranks));
   store_.set(keys_.role_info(node), kTaken);
   assigned_.insert(node);
-  if (!look_.is_running()) check_for_second();
+  if (!poll_timer_.is_running()) check_for_duplicate();
 }
 
-void TorchrunPeers::check_for_second() {
+void TorchrunPeers::check_for_duplicate() {
   const auto second = std::find_if(assigned_.begin(), assigned_.end(),
                                    [this](int node) { return store_.look_up(keys_.role_info(node)) != kTaken; });
-  look_.cancel();
+  poll_timer_.cancel();
   if (second != assigned_.end()) {
     callbacks_.on_twice(*second);
   } else {
-    look_.start_in(kLook, [this] { check_for_second(); });
+    poll_timer_.start_in(kPollPause, [this] { check_for_duplicate(); });
   }
 }
 
@@ -78,7 +78,7 @@ void TorchrunPeers::node_ended(int nnodes) {
 
 void TorchrunPeers::watch_end() {
   watch_ = std::make_unique<store::StoreClient>(loop_, store_.host(), store_.port(), [] {});
-  watch_->wait(keys_.all_ended(), [this] { soon([this] { callbacks_.on_all_ended(); }); });
+  watch_->wait(keys_.all_ended(), [this] { call_later([this] { callbacks_.on_all_ended(); }); });
 }
 
 }  // namespace launcher

@@ -41,8 +41,8 @@ class TorchrunPeers {
 
  private:
   void on_arrival(int node);
-  void check_for_second();
-  void soon(std::function<void()> action);
+  void check_for_duplicate();
+  void call_later(std::function<void()> action);
 
   store::StoreServer& store_;
   TorchrunKeys keys_;
@@ -50,8 +50,8 @@ class TorchrunPeers {
   EventLoop& loop_;
   int expected_ = -1;
   std::set<int> assigned_;
-  EventLoop::Timer look_{loop_};
-  EventLoop::Timer soon_{loop_};
+  EventLoop::Timer poll_timer_{loop_};
+  EventLoop::Timer call_later_timer_{loop_};
   std::unique_ptr<store::StoreClient> watch_;  // waits for the expected node
   store::StoreClient client_;
 };

@@ -46,7 +46,7 @@ TorchrunRound::TorchrunRound(EventLoop& loop, Messages& messages, TorchrunRoundO
 TorchrunRound::~TorchrunRound() {
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
   // Removes this node's entry, so that the others do not wait for it.
-  if (!has_joined_) client_.remove_and_leave(keys_.role_info(options_.own.node));
+  if (!has_joined_) client_.remove_and_disconnect(keys_.role_info(options_.own.node));
 }
 
 void TorchrunRound::fail_to_join(const std::string& reason) {
@@ -64,7 +64,7 @@ void TorchrunRound::join(const std::string& text) {
   has_joined_ = true;
   watcher_.emplace(loop_, options_.host, options_.port, [] {});
   watcher_->wait(keys_.failure(),
-                 [this] { watcher_->get(keys_.failure(), [this](const std::string& notice) { hear(notice); }); });
+                 [this] { watcher_->get(keys_.failure(), [this](const std::string& notice) { on_notice(notice); }); });
   options_.on_joined(*ranks);
 }
 
@@ -83,10 +83,10 @@ void TorchrunRound::on_lost() {
 
 void TorchrunRound::announce(const FailureNotice& notice) {
   // Only the first notice is stored; the answer shows whose it is.
-  client_.compare_set(keys_.failure(), "", to_json(notice), [this](const std::string& text) { hear(text); });
+  client_.compare_set(keys_.failure(), "", to_json(notice), [this](const std::string& text) { on_notice(text); });
 }
 
-void TorchrunRound::hear(const std::string& text) {
+void TorchrunRound::on_notice(const std::string& text) {
   if (first_failure_) return;
   FailureNotice notice = parse_failure_notice(text).value_or(FailureNotice{.text = "another node failed"});
   const bool is_own = notice.node == options_.own.node;

@@ -52,7 +52,7 @@ class TorchrunRound {
  private:
   void join(const std::string& ranks);
   void fail_to_join(const std::string& reason);
-  void hear(const std::string& notice);
+  void on_notice(const std::string& notice);
   void fail(FailureNotice notice, bool is_own);
   void on_lost();
 

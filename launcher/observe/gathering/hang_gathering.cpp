@@ -16,8 +16,8 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kRanksInWord = 16;
-constexpr milliseconds kLeastInterval{400};
+constexpr std::size_t kRanksPerMessage = 16;
+constexpr milliseconds kMinInterval{400};
 // The interval grows by this time for each node, so that the load of node 0 does not depend on the number of nodes.
 constexpr milliseconds kIntervalOfNode{15};
 
@@ -30,18 +30,18 @@ using std::chrono::milliseconds;
 constexpr auto kGathering = 3s;
 constexpr auto kSampleAnswer = 6s;
 // The other nodes check their ranks at other moments and at longer intervals, so a part of the timeout is enough.
-constexpr double kNearlyIdle = 0.6;
+constexpr double kMinIdleShare = 0.6;
 constexpr int kNodeZero = 0;
 // If ranks have called different collectives, the first difference is among the last calls.
-constexpr std::size_t kMostCalls = 40;
+constexpr std::size_t kMaxCalls = 40;
 // The size limit of a message, with some reserve.
-constexpr std::size_t kMostStackBytes = 20'000;
-constexpr std::size_t kMostCulprits = 1000;
+constexpr std::size_t kMaxStackBytes = 20'000;
+constexpr std::size_t kMaxCulprits = 1000;
 
-json short_enough(const RankView& view, std::uint64_t now) {
-  std::size_t calls = kMostCalls;
+json json_within_limit(const RankView& view, std::uint64_t now) {
+  std::size_t calls = kMaxCalls;
   json object = json_of(view, now, calls);
-  while (calls > 1 && json_text(object, /*ensure_ascii=*/true).size() > kMostStackBytes)
+  while (calls > 1 && json_text(object, /*ensure_ascii=*/true).size() > kMaxStackBytes)
     object = json_of(view, now, calls /= 2);
   return object;
 }
@@ -54,10 +54,10 @@ SampleExchange::SampleExchange(int node, int nodes, std::function<void(int to, s
 void SampleExchange::send(const std::vector<RankSample>& samples) {
   const auto now = EventLoop::Clock::now();
   if (node_ == 0 || now < next_) return;
-  next_ = now + std::max(kLeastInterval, nodes_ * kIntervalOfNode);
-  for (std::size_t begin = 0; begin < samples.size(); begin += kRanksInWord) {
+  next_ = now + std::max(kMinInterval, nodes_ * kIntervalOfNode);
+  for (std::size_t begin = 0; begin < samples.size(); begin += kRanksPerMessage) {
     json list = json::array();
-    for (std::size_t i = begin; i < std::min(begin + kRanksInWord, samples.size()); ++i) {
+    for (std::size_t i = begin; i < std::min(begin + kRanksPerMessage, samples.size()); ++i) {
       list.push_back(json_of(samples[i]));
     }
     send_(0, json_text(json{{"samples", std::move(list)}}, /*ensure_ascii=*/true));
@@ -90,7 +90,7 @@ void HangGathering::ask(milliseconds timeout) {
   if (std::exchange(has_asked_, true)) return;
   answer_timer_.start_in(kSampleAnswer, [this] {
     has_asked_ = false;
-    options_.on_silence();
+    options_.on_no_reply();
   });
   send(kNodeZero, {{"hang", "stuck"}, {"timeout", timeout.count()}});
 }
@@ -155,7 +155,7 @@ void HangGathering::answer(int number) {
   const std::vector<RankView> views = options_.views();
   const std::uint64_t now = ddp::detail::page_clock();
   for (const RankView& view : views) {
-    send(kNodeZero, {{"hang", "view"}, {"number", number}, {"view", short_enough(view, now)}});
+    send(kNodeZero, {{"hang", "view"}, {"number", number}, {"view", json_within_limit(view, now)}});
   }
   send(kNodeZero, {{"hang", "seen"}, {"number", number}});
 }
@@ -187,9 +187,9 @@ void HangGathering::judge_all() {
   const std::uint64_t idle = idle_time(judged_);
   const auto limit = static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(timeout_).count());
   json word{{"hang", "verdict"}};
-  if (static_cast<double>(idle) >= kNearlyIdle * static_cast<double>(limit)) {
+  if (static_cast<double>(idle) >= kMinIdleShare * static_cast<double>(limit)) {
     Verdict verdict = judge(judged_, ddp::detail::page_clock());
-    verdict.culprits.resize(std::min(verdict.culprits.size(), kMostCulprits));
+    verdict.culprits.resize(std::min(verdict.culprits.size(), kMaxCulprits));
     word.update({{"kind", static_cast<int>(verdict.kind)},
                  {"culprits", verdict.culprits},
                  {"shown", options_.reports},

@@ -55,7 +55,7 @@ struct HangGatheringOptions {
   // Called when ranks of other nodes make progress, so that this node must check again.
   std::function<void()> on_progress{};
   // Called when node 0 does not answer.
-  std::function<void()> on_silence{};
+  std::function<void()> on_no_reply{};
 };
 
 class HangGathering {

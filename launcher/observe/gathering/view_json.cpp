@@ -17,15 +17,15 @@ using ddp::detail::ProgressSnapshot;
 using RankPhase = ddp::progress::Phase;
 using nlohmann::json;
 
-constexpr std::size_t kMostText = 256;
-constexpr std::size_t kMostOpen = 64;
+constexpr std::size_t kMaxFieldBytes = 256;
+constexpr std::size_t kMaxOpenCalls = 64;
 
 std::uint64_t age_of(std::uint64_t time, std::uint64_t now) {
   return now > time ? now - time : 0;
 }
 
 std::string text_in(const json& object, const char* name) {
-  return printable(beginning(object.at(name).get_ref<const std::string&>(), kMostText));
+  return printable(beginning(object.at(name).get_ref<const std::string&>(), kMaxFieldBytes));
 }
 
 int rank_in(const json& object, const char* name) {
@@ -57,7 +57,7 @@ json calls_of(const ProgressSnapshot& progress, std::size_t most_calls) {
   for (std::size_t i = 0; i < progress.collectives.size(); ++i) {
     const CollectiveRecord& call = progress.collectives[i];
     const bool is_late = i + most_calls >= progress.collectives.size();
-    if (is_late || (call.is_open() && ++open <= kMostOpen)) calls.push_back(json_of(call));
+    if (is_late || (call.is_open() && ++open <= kMaxOpenCalls)) calls.push_back(json_of(call));
   }
   return calls;
 }
@@ -151,8 +151,8 @@ json json_of(const RankSample& sample) {
               {"throttled", sample.delays.throttled_us},
               {"faults", sample.delays.major_faults},
               {"disk", sample.delays.disk_us},
-              {"disk_looks", sample.delays.disk_looks},
-              {"looks", sample.delays.looks},
+              {"disk_looks", sample.delays.disk_sample_count},
+              {"looks", sample.delays.sample_count},
               {"cpus", sample.delays.cpus}};
   for (const auto& [name, time] : sample.totals.named) object["named"][name] = {time.spent, time.waited};
   if (sample.gpu) {
@@ -174,14 +174,14 @@ std::optional<RankSample> sample_from(const json& object) try {
                                .throttled_us = object.at("throttled").get<std::uint64_t>(),
                                .major_faults = object.at("faults").get<std::uint64_t>(),
                                .disk_us = object.at("disk").get<std::uint64_t>(),
-                               .disk_looks = object.at("disk_looks").get<std::uint64_t>(),
-                               .looks = object.at("looks").get<std::uint64_t>(),
+                               .disk_sample_count = object.at("disk_looks").get<std::uint64_t>(),
+                               .sample_count = object.at("looks").get<std::uint64_t>(),
                                .cpus = rank_in(object, "cpus")}};
   const json named = object.value("named", json::object());
   for (const auto& [name, time] : named.items()) {
     if (sample.totals.named.size() == ddp::detail::kNameEntries) break;
-    sample.totals.named[printable(beginning(name, kMostText))] = {.spent = time.at(0).get<std::uint64_t>(),
-                                                                  .waited = time.at(1).get<std::uint64_t>()};
+    sample.totals.named[printable(beginning(name, kMaxFieldBytes))] = {.spent = time.at(0).get<std::uint64_t>(),
+                                                                       .waited = time.at(1).get<std::uint64_t>()};
   }
   if (object.contains("gpu")) {
     const json& gpu = object.at("gpu");

@@ -63,7 +63,7 @@ std::uint64_t throttled_us(std::string_view cpu_stat) {
 
 // Adds the times of the thread that has needed a CPU most since the last call: the thread that trains, or one for which
 // that thread waits.
-void KernelFigures::look_at_threads(pid_t pid, Known& known) {
+void KernelFigures::sample_threads(pid_t pid, Known& known) {
   std::map<pid_t, Scheduled> threads;
   Scheduled busiest;
   std::error_code none;
@@ -83,7 +83,7 @@ void KernelFigures::look_at_threads(pid_t pid, Known& known) {
   known.busiest.run_delay_us += busiest.run_delay_us;
 }
 
-DelayCounters KernelFigures::look_at(pid_t pid) {
+DelayCounters KernelFigures::read_counters(pid_t pid) {
   const auto [found, is_new] = known_.try_emplace(pid);
   Known& known = found->second;
   if (is_new) known.cpu_stat = cpu_stat_of(pid);
@@ -91,15 +91,15 @@ DelayCounters KernelFigures::look_at(pid_t pid) {
   const auto time = processor_time(pid);
   if (is_new || !time || time != known.processor_time) {
     known.processor_time = time;
-    look_at_threads(pid, known);
+    sample_threads(pid, known);
     known.delays.on_cpu_us = known.busiest.on_cpu_us;
     known.delays.run_delay_us = known.busiest.run_delay_us;
     known.delays.throttled_us = known.cpu_stat.empty() ? 0 : throttled_us(text_of(known.cpu_stat));
     known.delays.cpus = usable_cpus_of(pid);
   }
   if (const auto process = process_stat(pid)) {
-    ++known.delays.looks;
-    if (process->state == 'D') ++known.delays.disk_looks;
+    ++known.delays.sample_count;
+    if (process->state == 'D') ++known.delays.disk_sample_count;
     known.delays.major_faults = process->major_faults;
     known.delays.disk_us = static_cast<std::uint64_t>(seconds_of_ticks(process->disk_wait_ticks) * 1e6);
   }

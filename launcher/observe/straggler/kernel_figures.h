@@ -27,7 +27,7 @@ class KernelFigures {
  public:
   // Returns the counters; those that cannot be read are 0. Each call also counts whether the process is waiting for a
   // disk.
-  DelayCounters look_at(pid_t pid);
+  DelayCounters read_counters(pid_t pid);
   // Forgets the processes that were looked at.
   void forget() { known_.clear(); }
 
@@ -39,7 +39,7 @@ class KernelFigures {
     std::map<pid_t, Scheduled> threads{};  // at the last call
     Scheduled busiest{};                   // the sum over all calls of the busiest thread's times
   };
-  static void look_at_threads(pid_t pid, Known& known);
+  static void sample_threads(pid_t pid, Known& known);
 
   std::map<pid_t, Known> known_;
 };

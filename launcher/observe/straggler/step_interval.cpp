@@ -7,8 +7,8 @@ namespace launcher {
 namespace {
 
 // A rank that is this many samples behind the others is left out. It may have finished, for example.
-constexpr int kMostLooksBehind = 4;
-constexpr std::uint64_t kMostStepsBehind = 2;
+constexpr int kMaxSamplesBehind = 4;
+constexpr std::uint64_t kMaxStepsBehind = 2;
 
 double difference(std::uint64_t now, std::uint64_t before) {
   return now > before ? static_cast<double>(now - before) : 0;
@@ -21,8 +21,8 @@ DelayCounters delays_between(const DelayCounters& a, const DelayCounters& b) {
           .throttled_us = added(b.throttled_us, a.throttled_us),
           .major_faults = added(b.major_faults, a.major_faults),
           .disk_us = added(b.disk_us, a.disk_us),
-          .disk_looks = added(b.disk_looks, a.disk_looks),
-          .looks = added(b.looks, a.looks),
+          .disk_sample_count = added(b.disk_sample_count, a.disk_sample_count),
+          .sample_count = added(b.sample_count, a.sample_count),
           .cpus = b.cpus};
 }
 
@@ -79,8 +79,8 @@ void RankShare::add(const RankShare& later) {
   delays.throttled_us += later.delays.throttled_us;
   delays.major_faults += later.delays.major_faults;
   delays.disk_us += later.delays.disk_us;
-  delays.disk_looks += later.delays.disk_looks;
-  delays.looks += later.delays.looks;
+  delays.disk_sample_count += later.delays.disk_sample_count;
+  delays.sample_count += later.delays.sample_count;
   delays.cpus = later.delays.cpus;
   for (const auto& [name, own_time] : later.named) named[name] += own_time;
   gpu = later.gpu;
@@ -122,8 +122,8 @@ bool StepIntervalBuilder::is_over(const std::vector<RankSample>& samples) {
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];
     if (sample.totals.steps > track.at_begin.totals.steps) continue;
-    if (furthest >= kMostStepsBehind) ++track.looks_without_step;
-    all_have = all_have && track.looks_without_step >= kMostLooksBehind;
+    if (furthest >= kMaxStepsBehind) ++track.looks_without_step;
+    all_have = all_have && track.looks_without_step >= kMaxSamplesBehind;
   }
   return all_have;
 }

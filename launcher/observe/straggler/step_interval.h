@@ -18,14 +18,14 @@ namespace launcher {
 // What kernel and GPU driver report about possible delays of a rank. All members but the number of CPUs are sums since
 // the process began.
 struct DelayCounters {
-  std::uint64_t on_cpu_us = 0;     // time that its busiest thread ran; 0 if the kernel does not count it
-  std::uint64_t run_delay_us = 0;  // time that this thread was ready to run, but had no CPU
-  std::uint64_t throttled_us = 0;  // time for which its cgroup was throttled
-  std::uint64_t major_faults = 0;  // pages that had to be read from swap or from a file
-  std::uint64_t disk_us = 0;       // time that it waited for a disk; 0 if the kernel does not count it
-  std::uint64_t disk_looks = 0;    // how many samples found it waiting for a disk
-  std::uint64_t looks = 0;         // the number of samples
-  int cpus = 0;                    // the number of CPUs that it may use; 0: not known
+  std::uint64_t on_cpu_us = 0;          // time that its busiest thread ran; 0 if the kernel does not count it
+  std::uint64_t run_delay_us = 0;       // time that this thread was ready to run, but had no CPU
+  std::uint64_t throttled_us = 0;       // time for which its cgroup was throttled
+  std::uint64_t major_faults = 0;       // pages that had to be read from swap or from a file
+  std::uint64_t disk_us = 0;            // time that it waited for a disk; 0 if the kernel does not count it
+  std::uint64_t disk_sample_count = 0;  // how many samples found it waiting for a disk
+  std::uint64_t sample_count = 0;       // the number of samples
+  int cpus = 0;                         // the number of CPUs that it may use; 0: not known
 };
 
 struct RankSample {

@@ -17,11 +17,11 @@ namespace {
 using RankPhase = ddp::progress::Phase;
 
 // The least share of intervals in which a straggler is above the median by half of the threshold.
-constexpr double kMostIntervals = 0.7;
+constexpr double kMaxIntervals = 0.7;
 // The lost time must be at least this share of the step to be reported.
-constexpr double kLeastShareOfStep = 0.02;
+constexpr double kMinShareOfStep = 0.02;
 // The other ranks must have waited for at least this share of the time that the rank takes longer.
-constexpr double kLeastWaited = 0.5;
+constexpr double kMinWaited = 0.5;
 
 const RankShare* find(const StepInterval& interval, int rank) {
   const auto found =
@@ -44,7 +44,7 @@ bool is_lasting(const std::vector<double>& ratios, double threshold) {
   const auto slow =
       std::count_if(ratios.begin(), ratios.end(), [&](double ratio) { return ratio > 1 + threshold / 2; });
   return !ratios.empty() && low_median(ratios) > 1 + threshold &&
-         static_cast<double>(slow) >= kMostIntervals * static_cast<double>(ratios.size());
+         static_cast<double>(slow) >= kMaxIntervals * static_cast<double>(ratios.size());
 }
 
 bool is_waited_for(const RankShare& slow, const StepInterval& all, double excess_us) {
@@ -53,7 +53,7 @@ bool is_waited_for(const RankShare& slow, const StepInterval& all, double excess
   const auto& others = *std::max_element(
       all.begin(), all.end(), [](const auto& a, const auto& b) { return a.waited_per_step() < b.waited_per_step(); });
   const double others_waited = all.size() == 2 ? others.waited_per_step() : waited;
-  return others_waited - slow.waited_per_step() >= kLeastWaited * excess_us;
+  return others_waited - slow.waited_per_step() >= kMinWaited * excess_us;
 }
 
 // Returns the phase in which the rank is furthest above the median of all. Phases of the program have their own names.
@@ -99,7 +99,7 @@ std::optional<Straggler> judge(const RankShare& slow, const StepInterval& all,
   const double median = median_of(all, [](const RankShare& each) { return each.own_per_step(); });
   const double excess = slow.own_per_step() - median;
   const double step = slow.time / static_cast<double>(std::max<std::uint64_t>(slow.steps, 1));
-  if (median <= 0 || excess <= threshold * median || excess < kLeastShareOfStep * step) return std::nullopt;
+  if (median <= 0 || excess <= threshold * median || excess < kMinShareOfStep * step) return std::nullopt;
   const auto ratios = ratios_of(intervals, slow.rank);
   if (!is_lasting(ratios, threshold) || !is_waited_for(slow, all, excess)) return std::nullopt;
   const double median_with_cpu = median_of(all, own_with_cpu);
@@ -110,18 +110,18 @@ std::optional<Straggler> judge(const RankShare& slow, const StepInterval& all,
                    .own_us = slow.own_per_step(),
                    .median_us = median,
                    .reason = reason_of(slow, all),
-                   .for_want_of_cpu = own_with_cpu(slow) <= (1 + threshold / 2) * median_with_cpu};
+                   .due_to_cpu_waits = own_with_cpu(slow) <= (1 + threshold / 2) * median_with_cpu};
 }
 
 // How far above the median of all ranks a value must be: most are shares of the time.
 constexpr double kThrottled = 0.03;
-constexpr double kWaitsForCpu = 0.03;
-constexpr double kWaitsForDisk = 0.05;
-constexpr double kSeenAtDisk = 0.1;
-constexpr double kFaultsPerSecond = 20;
-constexpr double kSlowerClock = 0.95;
+constexpr double kMinCpuWaitShare = 0.03;
+constexpr double kMinDiskWaitShare = 0.05;
+constexpr double kMinDiskSampleShare = 0.1;
+constexpr double kMinFaultsPerSecond = 20;
+constexpr double kMaxSlowClockRatio = 0.95;
 // A share of the rank's own time.
-constexpr double kSleeps = 0.2;
+constexpr double kMinSleepShare = 0.2;
 
 // Bits of nvmlClocksEventReasons.
 struct Limit {
@@ -156,7 +156,7 @@ std::string reason_of_gpu(const RankShare& slow, const StepInterval& all) {
   }
   const double clock =
       median_of(all, [](const RankShare& each) { return each.gpu ? static_cast<double>(each.gpu->clock_mhz) : 0; });
-  if (slow.gpu->clock_mhz >= kSlowerClock * clock) return "";
+  if (slow.gpu->clock_mhz >= kMaxSlowClockRatio * clock) return "";
   return "its GPU runs at " + std::to_string(slow.gpu->clock_mhz) + " MHz, the others' at " +
          std::to_string(std::lround(clock));
 }
@@ -165,28 +165,30 @@ std::string reason_of_disk(const RankShare& slow, const StepInterval& all) {
   const Value faults = [](const RankShare& rank) {
     return rank.time > 0 ? static_cast<double>(rank.delays.major_faults) * 1e6 / rank.time : 0;
   };
-  if (const double rate = above_median(slow, all, faults); rate > kFaultsPerSecond) {
+  if (const double rate = above_median(slow, all, faults); rate > kMinFaultsPerSecond) {
     return "its memory is swapped in, or read from files: " + std::to_string(std::lround(faults(slow))) +
            " times a second";
   }
   const Value disk = share_of_time(&DelayCounters::disk_us);
-  if (above_median(slow, all, disk) > kWaitsForDisk)
+  if (above_median(slow, all, disk) > kMinDiskWaitShare)
     return "it waits for a disk " + percent(disk(slow)) + " of the time";
   const Value seen = [](const RankShare& rank) {
-    return rank.delays.looks > 0 ? static_cast<double>(rank.delays.disk_looks) / static_cast<double>(rank.delays.looks)
-                                 : 0;
+    return rank.delays.sample_count > 0
+               ? static_cast<double>(rank.delays.disk_sample_count) / static_cast<double>(rank.delays.sample_count)
+               : 0;
   };
-  if (above_median(slow, all, seen) > kSeenAtDisk) return "it waits for a disk " + percent(seen(slow)) + " of the time";
+  if (above_median(slow, all, seen) > kMinDiskSampleShare)
+    return "it waits for a disk " + percent(seen(slow)) + " of the time";
   return "";
 }
 
 // Describes the rank's own time when no value distinguishes the rank from the others. A slow rank hardly waits for
 // others, so nearly all of its computation is in its own time. For the other ranks that is not known.
-std::string make_of_own_time(const RankShare& slow) {
+std::string describe_own_time(const RankShare& slow) {
   if (slow.delays.on_cpu_us == 0 || slow.own_time() <= 0) return "";
   const double computes = std::min(1.0, static_cast<double>(slow.delays.on_cpu_us) / slow.own_time());
   const double sleeps = std::max(0.0, 1 - computes - static_cast<double>(slow.delays.run_delay_us) / slow.own_time());
-  if (sleeps > kSleeps) {
+  if (sleeps > kMinSleepShare) {
     return "it sleeps " + percent(sleeps) +
            " of its own time, waiting for example for a lock, the network, a device or another process";
   }
@@ -199,7 +201,7 @@ constexpr std::size_t kWindowIntervals = 8;
 // A rank is reported once it was the straggler in so many windows in a row. The number is larger for waits for a CPU,
 // because they may be caused by other programs for a short time.
 constexpr int kWindows = 2;
-constexpr int kWindowsForWantOfCpu = 4;
+constexpr int kWindowsForCpuWaits = 4;
 constexpr int kQuietWindows = 2;
 
 double excess_of(const std::vector<StepInterval>& window, int rank) {
@@ -255,16 +257,16 @@ std::string reason_of(const RankShare& slow, const StepInterval& all) {
                                       (slow.delays.cpus > 1 ? "s" : "") + ", the others " + std::to_string(cpus)
                                 : "";
   const Value delayed = share_of_time(&DelayCounters::run_delay_us);
-  if (above_median(slow, all, delayed) > kWaitsForCpu) {
+  if (above_median(slow, all, delayed) > kMinCpuWaitShare) {
     return "it is runnable but has no CPU " + percent(delayed(slow)) + " of the time: other processes run on its CPUs" +
            (fewer.empty() ? "" : " (" + fewer + ")");
   }
   if (!fewer.empty()) return fewer;
   std::string text = reason_of_gpu(slow, all);
-  return text.empty() ? make_of_own_time(slow) : text;
+  return text.empty() ? describe_own_time(slow) : text;
 }
 
-bool StragglerTracker::is_window() const {
+bool StragglerTracker::is_window_complete() const {
   if (window_.size() < kWindowIntervals) return false;
   const StepInterval all = sum_of(window_);
   return std::all_of(all.begin(), all.end(), [](const RankShare& share) { return share.steps >= kWindowSteps; });
@@ -279,7 +281,7 @@ std::vector<StragglerChange> StragglerTracker::add(StepInterval interval) {
   };
   if (!window_.empty() && is_other(window_.front())) window_.clear();
   window_.push_back(std::move(interval));
-  if (!is_window()) return changes;
+  if (!is_window_complete()) return changes;
   judge_window(changes);
   check_end(changes);
   window_.clear();
@@ -295,9 +297,9 @@ void StragglerTracker::judge_window(std::vector<StragglerChange>& changes) {
     if (named_.contains(straggler.rank)) continue;
     Suspicion& suspicion = suspicions_[straggler.rank];
     ++suspicion.windows;
-    suspicion.windows_with_cpu = straggler.for_want_of_cpu ? 0 : suspicion.windows_with_cpu + 1;
+    suspicion.windows_with_cpu = straggler.due_to_cpu_waits ? 0 : suspicion.windows_with_cpu + 1;
     suspicion.intervals.insert(suspicion.intervals.end(), window_.begin(), window_.end());
-    if (suspicion.windows_with_cpu < kWindows && suspicion.windows < kWindowsForWantOfCpu) continue;
+    if (suspicion.windows_with_cpu < kWindows && suspicion.windows < kWindowsForCpuWaits) continue;
     // The phase and the excess are computed from all windows, which is more precise than the last one alone.
     Straggler named = straggler;
     for (Straggler& of_all : find_stragglers(suspicion.intervals, threshold_ / 2)) {

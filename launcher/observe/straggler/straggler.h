@@ -12,12 +12,12 @@ namespace launcher {
 struct Straggler {
   int rank = 0;
   std::string host{};
-  std::string phase{};           // "data"
-  double excess = 0;             // how far its own time is above the median of all, as a share of the median: 0.2
-  double own_us = 0;             // own time per step
-  double median_us = 0;          // the median of this time over all ranks
-  std::string reason{};          // "" when it is not known
-  bool for_want_of_cpu = false;  // true if the rank would not be slow without its waits for a CPU
+  std::string phase{};            // "data"
+  double excess = 0;              // how far its own time is above the median of all, as a share of the median: 0.2
+  double own_us = 0;              // own time per step
+  double median_us = 0;           // the median of this time over all ranks
+  std::string reason{};           // "" when it is not known
+  bool due_to_cpu_waits = false;  // true if the rank would not be slow without its waits for a CPU
 };
 
 // Returns the ranks whose own time is above the median of all by more than `threshold` (0.1). This must be true of the
@@ -51,7 +51,7 @@ class StragglerTracker {
     int windows_with_cpu = 0;               // those in which its waits for a CPU were not the cause
     std::vector<StepInterval> intervals{};  // the intervals of all these windows
   };
-  bool is_window() const;
+  bool is_window_complete() const;
   void judge_window(std::vector<StragglerChange>& changes);
   void check_end(std::vector<StragglerChange>& changes);
 

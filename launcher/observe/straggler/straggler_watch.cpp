@@ -11,10 +11,10 @@
 namespace launcher {
 namespace {
 
-constexpr std::uint64_t kLeastSteps = 50;
-constexpr double kLeastTime = 5e6;
+constexpr std::uint64_t kMinSteps = 50;
+constexpr double kMinTime = 5e6;
 // Phases with a smaller share are not reported.
-constexpr double kLeastShare = 0.005;
+constexpr double kMinReportedShare = 0.005;
 constexpr auto kUser = static_cast<std::size_t>(ddp::progress::Phase::kUser);
 
 constexpr std::chrono::milliseconds kStragglerInterval{500};
@@ -53,20 +53,20 @@ std::string Efficiency::text() const {
     for (const auto& [name, own] : share.named) named[name] += own;
     phases[kUser] += share.unnamed() - share.phases[kUser];
   }
-  if (steps < kLeastSteps || longest < kLeastTime) return "";
+  if (steps < kMinSteps || longest < kMinTime) return "";
   std::string text = "efficiency " + percent((time - waited) / time) + ":";
   std::vector<std::pair<double, std::string>> shares;
   for (std::size_t kind = 0; kind < phases.size(); ++kind) {
     const auto name = ddp::progress::name_of(static_cast<ddp::progress::Phase>(kind));
-    if (phases[kind] > kLeastShare * time) shares.emplace_back(phases[kind] / time, name);
+    if (phases[kind] > kMinReportedShare * time) shares.emplace_back(phases[kind] / time, name);
   }
   for (const auto& [name, own] : named) {
-    if (own > kLeastShare * time) shares.emplace_back(own / time, printable(name));
+    if (own > kMinReportedShare * time) shares.emplace_back(own / time, printable(name));
   }
   for (const auto& [share, name] : shares) text += " " + name + " " + percent(share) + ",";
   text += " waiting for collectives " + percent(waited / time) + " of " +
           duration_text(static_cast<std::uint64_t>(longest)) + " in " + std::to_string(steps) + " steps; ";
-  if (lost_ < kLeastShare * longest) return text + "nearly nothing lost to the slowest rank";
+  if (lost_ < kMinReportedShare * longest) return text + "nearly nothing lost to the slowest rank";
   text +=
       duration_text(static_cast<std::uint64_t>(lost_)) + " (" + percent(lost_ / longest) + ") lost to the slowest rank";
   const auto worst =
@@ -92,7 +92,7 @@ std::vector<RankSample> StragglerWatch::samples_of(const std::vector<WatchedRank
     const auto totals = ddp::detail::read_step_totals(*rank.page);
     if (!totals) continue;
     RankSample sample{.rank = rank.rank, .host = options_.host, .totals = *totals};
-    if (rank.runs()) sample.delays = kernel_.look_at(writer_of(rank));
+    if (rank.runs()) sample.delays = kernel_.read_counters(writer_of(rank));
     if (options_.gpu_of) sample.gpu = options_.gpu_of(rank.rank);
     samples.push_back(std::move(sample));
   }
@@ -111,7 +111,7 @@ void StragglerWatch::take(const std::vector<WatchedRank>& ranks) {
   for (const RankShare& share : *interval) {
     times_[share.rank] = {share.own_per_step() / 1e6, share.waited_per_step() / 1e6};
   }
-  if (!options_.judges) return;
+  if (!options_.finds_stragglers) return;
   efficiency_.add(*interval);
   for (const StragglerChange& change : tracker_.add(std::move(*interval))) {
     if (change.is_over) {

@@ -31,8 +31,8 @@ class Efficiency {
 };
 
 struct StragglerWatchOptions {
-  double threshold = 0.1;  // 0: ranks are not watched
-  bool judges = true;      // false: node 0 finds the stragglers
+  double threshold = 0.1;        // 0: ranks are not watched
+  bool finds_stragglers = true;  // false: node 0 finds the stragglers
   std::string host{};
   WatchedRanks ranks{};
   std::function<std::optional<GpuState>(int rank)> gpu_of{};

@@ -19,7 +19,7 @@ using ddp::detail::RecordingMode;
 // How often recorded events are sent, and errors are checked.
 constexpr auto kTimelineInterval = 50ms;
 // How long the last records may take to reach the node that writes the file.
-constexpr auto kSendingTime = 5s;
+constexpr auto kSendTimeout = 5s;
 constexpr std::size_t kSentAtOnce = std::size_t{64} << 10;
 
 }  // namespace
@@ -37,7 +37,7 @@ JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& opt
   const bool is_first = options.nnodes == 1 || (options.rdzv_backend != "c10d" && options.node_rank == 0);
   if (options.timeline_file.empty() || !is_first || options.elastic.is_on()) return;
   try {
-    begin(Role::kWrites, options.timeline_file);
+    begin(Role::kWritesFile, options.timeline_file);
   } catch (const std::runtime_error& error) {
     throw LaunchError("--timeline " + options.timeline_file + ": " + error.what());
   }
@@ -55,10 +55,10 @@ JobTimeline::~JobTimeline() {
 void JobTimeline::begin(Role role, const std::string& file) {
   collector_.reset();
   stream_.reset();
-  const auto rests = writer_ ? writer_->finish() : TimelineWriter::Rests{};
+  const auto rests = writer_ ? writer_->finish() : TimelineWriter::PartialMessages{};
   writer_.reset();
   role_ = Role::kNone;
-  if (role == Role::kWrites) {
+  if (role == Role::kWritesFile) {
     writer_ = std::make_unique<TimelineWriter>(file, rests);
     own_files_.add(writer_->identity());
     collector_ = std::make_unique<ddp::detail::Collector>(writer_->sink(), [this] { writer_->after_pass(); });
@@ -76,12 +76,12 @@ void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node,
   restart_ = restart;
   if (writer_) writer_->forget_ended_nodes();
   if (plan_.mode == RecordingMode::kOff) return;
-  if (role_ == Role::kNone || (role_ == Role::kSends && !channel_->has_coordinator())) {
+  if (role_ == Role::kNone || (role_ == Role::kSendsRecords && !channel_->has_coordinator())) {
     const bool is_sender = !channel_->to_members && channel_->has_coordinator();
     const bool is_alone = !is_sender && !channel_->to_members && options_.nnodes > 1;
     const std::string& file = options_.timeline_file;
     try {
-      begin(is_sender ? Role::kSends : Role::kWrites, is_alone ? file_of_node(file, node_, restart_) : file);
+      begin(is_sender ? Role::kSendsRecords : Role::kWritesFile, is_alone ? file_of_node(file, node_, restart_) : file);
     } catch (const std::runtime_error& error) {
       messages_.print("no timeline is written: " + file + ": " + error.what());
       plan_.mode = RecordingMode::kOff;
@@ -101,7 +101,7 @@ void JobTimeline::add_ranks() {
     collector_->add(rank.rank, std::move(name), rank.timeline);
   }
   const std::string without = ranks_without_memory();
-  if (without.empty() || std::exchange(has_said_empty_, true)) return;
+  if (without.empty() || std::exchange(has_reported_empty_, true)) return;
   messages_.print(without);
 }
 
@@ -125,7 +125,7 @@ void JobTimeline::apply(const ddp::detail::RecordingPlan& plan) {
 void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
   send_open_events();
   for (const WatchedRank& rank : ranks_) {
-    if (rank.timeline) most_steps_ = std::max(most_steps_, rank.timeline->step.load(std::memory_order_relaxed));
+    if (rank.timeline) max_steps_ = std::max(max_steps_, rank.timeline->step.load(std::memory_order_relaxed));
   }
   if (collector_) collector_->end_all();
   if (stream_) stream_->end_node();
@@ -135,12 +135,13 @@ void JobTimeline::end_attempt(const std::function<bool()>& gives_up) {
 
 // Printed once for a job, because its next attempt may record something.
 void JobTimeline::print_why_empty() {
-  if (!writer_ || plan_.mode == RecordingMode::kOff || writer_->events() > 0 || std::exchange(has_said_empty_, true)) {
+  if (!writer_ || plan_.mode == RecordingMode::kOff || writer_->events() > 0 ||
+      std::exchange(has_reported_empty_, true)) {
     return;
   }
-  const std::string why = plan_.mode == RecordingMode::kSteps && most_steps_ > 0
+  const std::string why = plan_.mode == RecordingMode::kSteps && max_steps_ > 0
                               ? "no rank reached step " + std::to_string(plan_.first) + "; the ranks ran " +
-                                    std::to_string(most_steps_) + " steps"
+                                    std::to_string(max_steps_) + " steps"
                               : "no rank recorded anything; only programs that use ddprun's library do";
   messages_.print("the timeline in " + writer_->path() + " is empty: " + why);
 }
@@ -151,7 +152,7 @@ void JobTimeline::await_others(const std::function<bool()>& gives_up) {
 }
 
 void JobTimeline::run_until(const std::function<bool()>& is_done) {
-  const auto deadline = EventLoop::Clock::now() + kSendingTime;
+  const auto deadline = EventLoop::Clock::now() + kSendTimeout;
   while (!is_done() && EventLoop::Clock::now() < deadline) loop_.run_once();  // the timer wakes it
 }
 
@@ -160,7 +161,7 @@ bool JobTimeline::is_sent() const {
 }
 
 bool JobTimeline::has_all() const {
-  const bool expects = role_ == Role::kWrites && plan_.mode != RecordingMode::kOff && channel_->to_members;
+  const bool expects = role_ == Role::kWritesFile && plan_.mode != RecordingMode::kOff && channel_->to_members;
   return !expects || writer_->ended_nodes() >= channel_->members();
 }
 
@@ -171,15 +172,15 @@ void JobTimeline::on_member(int node, std::optional<ClockDifference> clock, std:
 }
 
 void JobTimeline::on_coordinator(std::string_view bytes) {
-  orders_ += bytes;
-  const auto plan = take_plan(orders_);
+  partial_orders_ += bytes;
+  const auto plan = take_plan(partial_orders_);
   if (!plan || channel_->to_members) return;
   const bool continues = plan_.mode == RecordingMode::kOff && plan->mode != RecordingMode::kOff && stream_;
   plan_ = *plan;
   // The file may be a new one, so the ranks must be announced to it again.
   if (continues) collector_->end_all();
   const bool begins = role_ == Role::kNone && plan_.mode != RecordingMode::kOff;
-  if (begins) begin(Role::kSends, "");
+  if (begins) begin(Role::kSendsRecords, "");
   if (begins || continues) add_ranks();
   apply(plan_);
   if (plan_.mode == RecordingMode::kOn) open_events_.note(ranks_);
@@ -233,7 +234,7 @@ std::string JobTimeline::command(const std::string& words) {
 
 std::string JobTimeline::start(const std::string& file) {
   const bool is_coordinator = channel_->to_members != nullptr;
-  if (role_ == Role::kSends || (channel_->has_coordinator() && !is_coordinator)) {
+  if (role_ == Role::kSendsRecords || (channel_->has_coordinator() && !is_coordinator)) {
     return "error: the node that coordinates the job writes the timeline of all nodes; run this command there";
   }
   const bool is_alone = options_.nnodes > 1 && !is_coordinator;
@@ -243,13 +244,13 @@ std::string JobTimeline::start(const std::string& file) {
   std::string target = !file.empty() ? file : writer_ ? writer_->path() : own;
   if (target.empty()) return "error: the job was started without --timeline: name a file with -o";
   target = whole_path(target);
-  if (!continues_in(target)) {
+  if (!can_append_to(target)) {
     if (writer_ && plan_.mode != RecordingMode::kOff) {
       return "error: a timeline is being written to " + whole_path(writer_->path()) + "; stop it first";
     }
     if (own_files_.has(target)) return "error: " + target + " has an earlier recording of this job; name another file";
     try {
-      begin(Role::kWrites, target);
+      begin(Role::kWritesFile, target);
     } catch (const std::runtime_error& error) {
       return "error: " + target + ": " + error.what();
     }
@@ -265,7 +266,7 @@ std::string JobTimeline::start(const std::string& file) {
 }
 
 // Whether recording continues in the file that was written last. The file's content must be unchanged since then.
-bool JobTimeline::continues_in(const std::string& target) {
+bool JobTimeline::can_append_to(const std::string& target) {
   if (!writer_ || whole_path(writer_->path()) != target || !writer_->problem().empty()) return false;
   bool continues = plan_.mode != RecordingMode::kOff;
   if (!continues) collector_->run_now([&] { continues = writer_->resume(); });

@@ -48,7 +48,7 @@ class JobTimeline {
   std::string command(const std::string& words);
 
  private:
-  enum class Role : std::uint8_t { kNone, kWrites, kSends };
+  enum class Role : std::uint8_t { kNone, kWritesFile, kSendsRecords };
 
   bool is_sent() const;
   bool has_all() const;
@@ -60,7 +60,7 @@ class JobTimeline {
   void send_open_events();
   void notify_others();
   std::string start(const std::string& file);
-  bool continues_in(const std::string& target);
+  bool can_append_to(const std::string& target);
   std::string stop();
   std::string stopped() const;
   void on_member(int node, std::optional<ClockDifference> clock, std::string_view bytes);
@@ -80,9 +80,9 @@ class JobTimeline {
   std::vector<WatchedRank> ranks_;  // the ranks of this attempt
   OpenEvents open_events_;
   int restart_ = 0;
-  bool has_said_empty_ = false;
-  std::uint64_t most_steps_ = 0;  // the largest number of steps of a rank
-  std::string orders_;            // from the coordinator; may be incomplete
+  bool has_reported_empty_ = false;
+  std::uint64_t max_steps_ = 0;  // the largest number of steps of a rank
+  std::string partial_orders_;   // from the coordinator; may be incomplete
   OwnFiles own_files_;
   std::unique_ptr<TimelineWriter> writer_;
   std::unique_ptr<NodeStreamWriter> stream_;

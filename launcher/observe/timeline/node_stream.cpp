@@ -14,7 +14,7 @@ using ddp::detail::kLaneWords;
 
 // The most bytes that wait for the connection. Beyond this limit new records are dropped.
 constexpr std::size_t kMostWaiting = std::size_t{16} << 20;
-constexpr std::size_t kLongestMessage = 64 + kLaneWords * sizeof(std::uint64_t);
+constexpr std::size_t kMaxStreamMessageBytes = 64 + kLaneWords * sizeof(std::uint64_t);
 
 enum class MessageKind : std::uint8_t { kBegin = 1, kWords = 2, kSettle = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
 
@@ -131,7 +131,7 @@ bool NodeStreamReader::feed(std::string_view bytes) {
   while (rest.size() >= sizeof(std::uint32_t)) {
     Front front(rest);
     const auto length = front.number<std::uint32_t>();
-    is_broken_ = length > kLongestMessage;
+    is_broken_ = length > kMaxStreamMessageBytes;
     if (is_broken_ || front.rest().size() < length) break;
     is_broken_ = !read(front.rest().substr(0, length));
     rest = front.rest().substr(length);

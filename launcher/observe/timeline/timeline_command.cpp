@@ -15,8 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // How many times the command asks whether the records are in the file.
-constexpr int kMostQuestions = 500;
-constexpr auto kBetweenQuestions = 20ms;
+constexpr int kMaxQuestions = 500;
+constexpr auto kQueryPause = 20ms;
 
 struct Order {
   std::string word{};
@@ -83,8 +83,8 @@ int run_timeline_command(std::span<const std::string> arguments) {
   }
   const std::string words = order.word + (order.file.empty() ? "" : " " + order.file);
   std::string answer = answer_to(jobs.front().socket, words);
-  for (int i = 0; i < kMostQuestions && answer == JobTimeline::kStopping; ++i) {
-    std::this_thread::sleep_for(kBetweenQuestions);
+  for (int i = 0; i < kMaxQuestions && answer == JobTimeline::kStopping; ++i) {
+    std::this_thread::sleep_for(kQueryPause);
     answer = answer_to(jobs.front().socket, "stopped");
   }
   if (answer == JobTimeline::kStopping) answer = "stopped; what was recorded is still being written";

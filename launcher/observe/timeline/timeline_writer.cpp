@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // More than any job has. A launcher sends no larger number.
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMaxRankCount = 1 << 20;
 constexpr std::chrono::milliseconds kFlushInterval{500};
 // How long the first records of a node are kept, until its clock is known well. There are ten clock measurements in a
 // second, and a single one may have been delayed.
@@ -45,7 +45,7 @@ bool OwnFiles::has(const std::string& file) const {
   return std::find(files_.begin(), files_.end(), identity) != files_.end();
 }
 
-TimelineWriter::TimelineWriter(const std::string& file, const Rests& rests)
+TimelineWriter::TimelineWriter(const std::string& file, const PartialMessages& rests)
     : path_(file), file_(file, ddp::detail::metadata_json(base_, -1, 0)), builder_(file_, base_.steady) {
   for (const auto& [number, rest] : rests) node_of(number).reader->feed(rest);
 }
@@ -54,7 +54,7 @@ TimelineWriter::Node& TimelineWriter::node_of(int number) {
   Node& node = nodes_[number];
   if (!node.reader) {
     node.reader = std::make_unique<NodeStreamReader>(
-        builder_, kMostRanks,
+        builder_, kMaxRankCount,
         NodeStreamReader::Callbacks{.on_clocks =
                                         [this, &node](int rank, const ddp::detail::ClockPair& theirs) {
                                           // If there is no clock measurement yet, the hosts' times of day are compared.
@@ -127,8 +127,8 @@ std::string TimelineWriter::place() {
   return place_.empty() ? path_ : place_;
 }
 
-TimelineWriter::Rests TimelineWriter::finish() {
-  Rests rests;
+TimelineWriter::PartialMessages TimelineWriter::finish() {
+  PartialMessages rests;
   for (auto& [number, node] : nodes_) {
     feed(node);
     if (node.reader && !node.reader->rest().empty()) rests[number] = node.reader->rest();

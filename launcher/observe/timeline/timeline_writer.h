@@ -41,9 +41,9 @@ class OwnFiles {
 class TimelineWriter {
  public:
   // Incomplete messages, by node. Their rest belongs to the next file.
-  using Rests = std::map<int, std::string>;
+  using PartialMessages = std::map<int, std::string>;
   // Throws std::runtime_error, as TraceFile does. Any thread may call it.
-  explicit TimelineWriter(const std::string& file, const Rests& rests = {});
+  explicit TimelineWriter(const std::string& file, const PartialMessages& rests = {});
 
   ddp::detail::RecordSink& sink() { return builder_; }
   // Handles bytes that a node has sent. `clock` is what is known of its steady clock.
@@ -56,7 +56,7 @@ class TimelineWriter {
   // Continues to write to the file; returns false if it is missing, was changed or is in use.
   bool resume();
   // Writes the rest after the collector's thread has ended.
-  Rests finish();
+  PartialMessages finish();
 
   // Any thread may call it.
   const std::string& path() const { return path_; }

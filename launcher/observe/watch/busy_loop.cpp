@@ -10,8 +10,8 @@ namespace {
 
 // The most waits in a second of processor time. A rank that trains on a CPU has thousands. A loop in Python may
 // sometimes wait for the interpreter's lock.
-constexpr double kFew = 20;
-constexpr double kAtLeast = 3;
+constexpr double kMaxWaitsPerSecond = 20;
+constexpr double kMinWaitLimit = 3;
 
 std::uint64_t growth(std::uint64_t before, std::uint64_t now) {
   return now - std::min(before, now);
@@ -35,7 +35,8 @@ void BusyLoop::look(const std::vector<pid_t>& family, std::uint64_t faults) {
       waits = growth(before.waits, now.waits);
     }
   }
-  const auto few = static_cast<std::uint64_t>(std::max(kAtLeast, kFew * seconds_of_ticks(most_ticks)));
+  const auto few =
+      static_cast<std::uint64_t>(std::max(kMinWaitLimit, kMaxWaitsPerSecond * seconds_of_ticks(most_ticks)));
   loops_ = is_known_ && most_ticks > 0 && waits < few && growth(faults_, faults) < few;
   threads_ = std::move(threads);
   faults_ = faults;

@@ -12,7 +12,7 @@ const Hang& Findings::begin_hang(const HangReport& report, WallTime now) {
 void Findings::begin_delay(int rank, std::string sentence, WallTime now) {
   end_delay(rank, now);
   delays_.push_front({.rank = rank, .sentence = std::move(sentence), .begin = now});
-  if (delays_.size() > kMostDelays) delays_.pop_back();
+  if (delays_.size() > kMaxDelays) delays_.pop_back();
 }
 
 void Findings::end_delay(int rank, WallTime now) {

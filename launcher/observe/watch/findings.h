@@ -29,7 +29,7 @@ struct Delay {
 
 class Findings {
  public:
-  static constexpr std::size_t kMostDelays = 8;
+  static constexpr std::size_t kMaxDelays = 8;
 
   const Hang& begin_hang(const HangReport& report, WallTime now);
   void end_hang() { hang_.reset(); }
@@ -39,7 +39,7 @@ class Findings {
   void end_attempt(WallTime now);
 
   const std::optional<Hang>& hang() const { return hang_; }
-  // At most kMostDelays, the latest first.
+  // At most kMaxDelays, the latest first.
   const std::deque<Delay>& delays() const { return delays_; }
 
  private:

@@ -144,7 +144,7 @@ bool write_file(const std::filesystem::path& file, const std::string& bytes) {
   return out.good();
 }
 
-std::int64_t offset_of_clock() {
+std::int64_t realtime_clock_offset() {
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::microseconds>(since_1970).count() -
          static_cast<std::int64_t>(ddp::detail::page_clock());
@@ -237,7 +237,7 @@ bool write_flight_records(const std::vector<RankView>& ranks, const std::string&
   const std::filesystem::path records = std::filesystem::path(folder) / "flight_record";
   std::error_code error;
   std::filesystem::create_directories(records, error);
-  const std::int64_t offset = offset_of_clock();
+  const std::int64_t offset = realtime_clock_offset();
   bool is_written = !error;
   for (const RankView& rank : ranks) {
     if (!rank.progress) continue;

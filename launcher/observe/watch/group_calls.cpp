@@ -90,7 +90,7 @@ void add_message_waits(const GroupCalls& group, const RankCalls& member, std::ve
 using ddp::detail::CollectiveRecord;
 
 // If one rank has finished an all-reduce, all ranks have entered it. A rank that was killed may not have recorded that.
-void note_what_others_have_seen(GroupCalls& group) {
+void infer_from_other_ranks(GroupCalls& group) {
   std::int64_t done = -1;
   for (const RankCalls& member : group.members) {
     for (const CollectiveRecord* call : member.calls) {
@@ -189,7 +189,7 @@ std::string mismatch_text(const Mismatch& mismatch) {
 
 std::string divergence(const std::vector<RankView>& ranks) {
   std::vector<GroupCalls> groups = group_calls(ranks);
-  for (GroupCalls& group : groups) note_what_others_have_seen(group);
+  for (GroupCalls& group : groups) infer_from_other_ranks(group);
   if (const auto mismatch = first_mismatch(groups)) return mismatch_text(*mismatch);
   for (const GroupCalls& group : groups) {
     const RankCalls* first = nullptr;

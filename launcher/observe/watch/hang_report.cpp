@@ -10,7 +10,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kMostRows = 64;
+constexpr std::size_t kMaxRows = 64;
 using Row = std::vector<std::string>;
 
 std::string collective_of(const RankView& rank) {
@@ -46,9 +46,9 @@ Row row_of(const RankView& rank, std::uint64_t now) {
 
 std::string rank_table(const std::vector<RankView>& ranks, std::uint64_t now, std::size_t columns) {
   std::vector<Row> rows{{"rank", "host", "phase", "since", "step", "collective", "process"}};
-  for (std::size_t i = 0; i < std::min(ranks.size(), kMostRows); ++i) rows.push_back(row_of(ranks[i], now));
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMaxRows); ++i) rows.push_back(row_of(ranks[i], now));
   std::string text = ddp::detail::text_table(rows, columns);
-  if (ranks.size() > kMostRows) text += "  and " + std::to_string(ranks.size() - kMostRows) + " more\n";
+  if (ranks.size() > kMaxRows) text += "  and " + std::to_string(ranks.size() - kMaxRows) + " more\n";
   return text;
 }
 

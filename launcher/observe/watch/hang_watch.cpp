@@ -21,7 +21,7 @@ using std::chrono::microseconds;
 constexpr double kComputes = 0.02;
 constexpr std::uint64_t kReadsOrWrites = 4096;
 // How often, in checks, the child processes of a rank with a page and the work of a waiting rank are examined.
-constexpr unsigned kLooksAtFamily = 10;
+constexpr unsigned kChecksPerFullScan = 10;
 // A rate is the mean over at least this time.
 constexpr auto kRateTime = 2s;
 
@@ -38,13 +38,13 @@ bool has_begun_to_train(const ddp::detail::Page& page) {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestInterval = 1s;
-constexpr milliseconds kShortestInterval = 20ms;
+constexpr milliseconds kMaxCheckInterval = 1s;
+constexpr milliseconds kMinCheckInterval = 20ms;
 // The longest pause between checks for connections to the store, in a job that is not known to train.
-constexpr milliseconds kLongestStorePause = 60s;
+constexpr milliseconds kMaxStorePause = 60s;
 // The pause before all nodes are asked again, after some made progress.
 constexpr milliseconds kAskRankAgain = 1s;
-constexpr std::size_t kMostUnseenStacks = 8;
+constexpr std::size_t kMaxUnseenStacks = 8;
 // How long a rank may take to answer with its stack.
 constexpr auto kStackTimeout = 2s;
 // How long a program that prints its stack itself has for that, before the job may be stopped.
@@ -58,20 +58,20 @@ Observer::Observer(std::chrono::milliseconds interval, std::string host)
     : interval_(interval), host_(std::move(host)) {}
 
 // Examines the rank's processes and returns the kind of their work.
-Observer::Work Observer::look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed,
-                                        bool has_begun) {
+Observer::Work Observer::observe_process_tree(const WatchedRank& rank, Track& track, Clock::duration elapsed,
+                                              bool has_begun) {
   // A process that has used no processor time has neither started processes nor read nor written. So a waiting rank
-  // costs one system call for each of its processes. Every kLooksAtFamily checks everything is read nevertheless.
-  const bool is_family_due = track.looks++ % kLooksAtFamily == 0;
-  const auto time = family_time(track.family);
+  // costs one system call for each of its processes. Every kChecksPerFullScan checks everything is read nevertheless.
+  const bool is_family_due = track.looks++ % kChecksPerFullScan == 0;
+  const auto time = process_tree_time(track.family);
   if (!is_family_due && time && time == track.processor_time) {
     track.cpu_share = 0;
     return !has_begun && is_any_ready(track.family) ? track.ready_work() : Work::kNone;
   }
   // For a rank that reports its progress, a scan of all threads for child processes is not needed each time.
-  if (!has_begun || is_family_due) track.family = family_of(rank.pid);
-  track.processor_time = family_time(track.family);
-  const FamilyWork work = family_work(track.family);
+  if (!has_begun || is_family_due) track.family = process_tree_of(rank.pid);
+  track.processor_time = process_tree_time(track.family);
+  const ProcessTreeWork work = process_tree_work(track.family);
   if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks_since(track.work, work)) / in_seconds(elapsed);
   // A wrapper script waits for its program, and a program may wait for its workers, so the whole family counts. On a
   // busy machine none of them may get much time.
@@ -88,14 +88,14 @@ Observer::Work Observer::look_at_family(const WatchedRank& rank, Track& track, C
   return track.ready_work();
 }
 
-void Observer::look_at(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now) {
+void Observer::observe_rank(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now) {
   if (track.pid != rank.pid) track = Track{.pid = rank.pid, .step_time = now};
   track.runs = rank.runs();
   if (!track.runs) return;
   const std::uint64_t activity = rank.page != nullptr ? ddp::detail::last_activity(*rank.page) : 0;
   const bool begun = activity != 0 && has_begun_to_train(*rank.page);
   has_begun_ = has_begun_ || begun;
-  const Work work = look_at_family(rank, track, elapsed, begun);
+  const Work work = observe_process_tree(rank, track, elapsed, begun);
   const bool progresses = work == Work::kProgress || activity != track.activity;
   track.activity = activity;
   const auto counted = duration_cast<microseconds>(std::min<Clock::duration>(elapsed, 2 * interval_));
@@ -126,7 +126,7 @@ void Observer::look(const std::vector<WatchedRank>& ranks, Clock::time_point now
     tracks_.clear();
     return;
   }
-  for (const WatchedRank& rank : ranks) look_at(rank, tracks_[rank.rank], elapsed, now);
+  for (const WatchedRank& rank : ranks) observe_rank(rank, tracks_[rank.rank], elapsed, now);
 }
 
 microseconds Observer::idle_time() const {
@@ -151,7 +151,7 @@ std::vector<RankView> Observer::views(const std::vector<WatchedRank>& ranks) con
     if (rank.page != nullptr) view.progress = ddp::detail::read_page(*rank.page);
     if (rank.runs()) view.process = process_state(program_of(rank), /*in_detail=*/true);
     if (const auto track = tracks_.find(rank.rank); track != tracks_.end()) {
-      const FamilyWork work = family_work(track->second.family);
+      const ProcessTreeWork work = process_tree_work(track->second.family);
       if (view.process) view.process->resident_bytes = std::max(work.resident_bytes, view.process->resident_bytes);
       view.processes = static_cast<int>(work.ticks.size());
       view.idle_us = static_cast<std::uint64_t>(track->second.idle.count());
@@ -167,8 +167,8 @@ HangWatch::HangWatch(EventLoop& loop, Messages& messages, HangWatchOptions optio
     : loop_(loop),
       messages_(messages),
       options_(std::move(options)),
-      interval_(options_.timeout > 0s ? std::clamp(options_.timeout / 8, kShortestInterval, kLongestInterval)
-                                      : kLongestInterval),
+      interval_(options_.timeout > 0s ? std::clamp(options_.timeout / 8, kMinCheckInterval, kMaxCheckInterval)
+                                      : kMaxCheckInterval),
       observer_(interval_, options_.host),
       store_pause_(interval_),
       stacks_(loop, options_.stack_signal, options_.ranks) {
@@ -188,10 +188,10 @@ void HangWatch::look() {
   }
   if (!hangs) {
     store_pause_ = interval_;
-    look_at_store_after_ = {};
+    check_store_after_ = {};
   }
   timer_.start_in(interval_, [this] { look(); });
-  if (hangs && !is_reported_ && EventLoop::Clock::now() >= ask_after_ && is_reported_at_all()) begin_diagnosis();
+  if (hangs && !is_reported_ && EventLoop::Clock::now() >= ask_after_ && may_report_hang()) begin_diagnosis();
 }
 
 void HangWatch::begin_diagnosis() {
@@ -253,12 +253,12 @@ void HangWatch::report(const HangReport& report) {
 
 // A program that does not train, or does not report it, may sleep for any time. Then its sockets are examined less
 // often. A rank that reaches the store in that time has usually made progress.
-bool HangWatch::is_reported_at_all() {
+bool HangWatch::may_report_hang() {
   if (options_.was_asked_for || observer_.has_begun()) return true;
   const auto now = EventLoop::Clock::now();
-  if (now < look_at_store_after_) return false;
-  look_at_store_after_ = now + store_pause_;
-  store_pause_ = std::min(2 * store_pause_, kLongestStorePause);
+  if (now < check_store_after_) return false;
+  check_store_after_ = now + store_pause_;
+  store_pause_ = std::min(2 * store_pause_, kMaxStorePause);
   std::vector<pid_t> running;
   for (const WatchedRank& rank : options_.ranks()) {
     if (rank.runs()) running.push_back(rank.pid);
@@ -277,7 +277,7 @@ std::vector<int> HangWatch::begin_report() {
     const auto view =
         std::find_if(views_.begin(), views_.end(), [&](const auto& each) { return each.rank == culprit; });
     const bool is_seen = view != views_.end() && view->progress;
-    if (wanted.empty() || (!is_seen && wanted.size() < kMostUnseenStacks)) wanted.push_back(culprit);
+    if (wanted.empty() || (!is_seen && wanted.size() < kMaxUnseenStacks)) wanted.push_back(culprit);
   }
   const bool is_wanted = verdict.waiter && std::find(wanted.begin(), wanted.end(), *verdict.waiter) != wanted.end();
   if (verdict.waiter && !is_wanted) wanted.push_back(*verdict.waiter);
@@ -297,13 +297,13 @@ void HangWatch::print_report(const std::vector<RankStacks>& stacks) {
                         [&](const RankStack& each) { return !culprits.empty() && each.rank == culprits.front(); });
   messages_.print_lines(to_text(report_, texts, seen_at_, ddp::detail::terminal_size(STDERR_FILENO).columns));
   if (options_.ask_others) {
-    timer_.start_in(kOthersTimeout, [this] { act(); });
+    timer_.start_in(kOthersTimeout, [this] { run_hang_action(); });
   } else {
-    act();
+    run_hang_action();
   }
 }
 
-void HangWatch::act() {
+void HangWatch::run_hang_action() {
   timer_.start_in(interval_, [this] { look(); });
   if (options_.on_hang) options_.on_hang(report_, views_);
 }

@@ -52,7 +52,7 @@ class Observer {
     std::uint64_t activity = 0;
     std::vector<pid_t> family{};
     unsigned looks = 0;
-    FamilyWork work{};
+    ProcessTreeWork work{};
     std::optional<std::uint64_t> processor_time = std::nullopt;  // of the family, before `work` was read
     BusyLoop loop{};
     std::chrono::microseconds idle{0};
@@ -63,8 +63,8 @@ class Observer {
     Clock::time_point step_time{};
     bool runs = false;
   };
-  void look_at(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now);
-  static Work look_at_family(const WatchedRank& rank, Track& track, Clock::duration elapsed, bool has_begun);
+  void observe_rank(const WatchedRank& rank, Track& track, Clock::duration elapsed, Clock::time_point now);
+  static Work observe_process_tree(const WatchedRank& rank, Track& track, Clock::duration elapsed, bool has_begun);
   static void note_step(const WatchedRank& rank, Track& track, Clock::time_point now);
 
   const std::chrono::milliseconds interval_;
@@ -113,11 +113,11 @@ class HangWatch {
 
  private:
   void look();
-  bool is_reported_at_all();
+  bool may_report_hang();
   void begin_diagnosis();
   std::vector<int> begin_report();
   void print_report(const std::vector<RankStacks>& stacks);
-  void act();
+  void run_hang_action();
   std::string stack_of(const WatchedRank& rank) const;
 
   EventLoop& loop_;
@@ -129,7 +129,7 @@ class HangWatch {
   bool is_reported_ = false;  // true when it was reported, or the other nodes were asked
   bool is_printed_ = false;
   EventLoop::Clock::time_point ask_after_{};
-  EventLoop::Clock::time_point look_at_store_after_{};
+  EventLoop::Clock::time_point check_store_after_{};
   std::chrono::milliseconds store_pause_;  // until the next check for connections to the store
   std::vector<RankView> views_;            // the ranks when the hang was found
   std::uint64_t seen_at_ = 0;              // that moment by the page clock

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kSearchTimeout = 5s;
 
 // The answer of a job with tens of thousands of ranks is shorter.
-constexpr std::size_t kLongestAnswer = std::size_t{256} << 20;
+constexpr std::size_t kMaxAnswerBytes = std::size_t{256} << 20;
 
 struct Asked {
   std::string socket;
@@ -48,7 +48,7 @@ bool read_some(Asked& asked) {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (count <= 0) return false;
   asked.answer.append(buffer.data(), static_cast<std::size_t>(count));
-  if (asked.answer.size() <= kLongestAnswer) return true;
+  if (asked.answer.size() <= kMaxAnswerBytes) return true;
   asked.answer.clear();  // not an answer of a ddprun
   return false;
 }
@@ -133,7 +133,7 @@ std::vector<std::string> own_sockets() {
   if (const std::string problem = make_runtime_folder(folder); !problem.empty()) {
     throw LaunchError("cannot search for jobs: " + problem);
   }
-  return living_sockets(folder);
+  return live_sockets(folder);
 }
 
 std::vector<std::string> all_sockets() {

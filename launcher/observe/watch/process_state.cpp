@@ -157,18 +157,18 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-std::vector<pid_t> family_of(pid_t pid) {
-  constexpr std::size_t kMost = 1000;  // the limit for a program that starts processes faster than they are counted
+std::vector<pid_t> process_tree_of(pid_t pid) {
+  constexpr std::size_t kMax = 1000;  // the limit for a program that starts processes faster than they are counted
   std::vector<pid_t> family{pid};
-  for (std::size_t i = 0; i < family.size() && family.size() < kMost; ++i) {
+  for (std::size_t i = 0; i < family.size() && family.size() < kMax; ++i) {
     const auto children = children_of(family[i]);
     family.insert(family.end(), children.begin(), children.end());
   }
   return family;
 }
 
-FamilyWork family_work(const std::vector<pid_t>& family) {
-  FamilyWork work;
+ProcessTreeWork process_tree_work(const std::vector<pid_t>& family) {
+  ProcessTreeWork work;
   for (const pid_t pid : family) {
     const auto state = process_state(pid, /*in_detail=*/false);
     if (!state) continue;
@@ -182,7 +182,7 @@ FamilyWork family_work(const std::vector<pid_t>& family) {
   return work;
 }
 
-std::optional<std::uint64_t> family_time(const std::vector<pid_t>& family) {
+std::optional<std::uint64_t> process_tree_time(const std::vector<pid_t>& family) {
   std::uint64_t sum = 0;
   for (const pid_t pid : family) {
     const auto time = processor_time(pid);
@@ -199,7 +199,7 @@ bool is_any_ready(const std::vector<pid_t>& family) {
   });
 }
 
-std::uint64_t ticks_since(const FamilyWork& before, const FamilyWork& now) {
+std::uint64_t ticks_since(const ProcessTreeWork& before, const ProcessTreeWork& now) {
   std::uint64_t sum = 0;
   for (const auto& [pid, ticks] : now.ticks) {
     const auto known = before.ticks.find(pid);

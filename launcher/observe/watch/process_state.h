@@ -58,10 +58,10 @@ std::vector<pid_t> thread_numbers(pid_t pid);
 // The children of this process that have not ended.
 std::vector<pid_t> children_of(pid_t pid);
 // A process and its descendants, parents before their children.
-std::vector<pid_t> family_of(pid_t pid);
+std::vector<pid_t> process_tree_of(pid_t pid);
 
 // The work of a process and its descendants so far.
-struct FamilyWork {
+struct ProcessTreeWork {
   std::uint64_t cpu_ticks = 0;
   std::uint64_t io_bytes = 0;
   std::uint64_t resident_bytes = 0;        // memory that they share is counted for each of them
@@ -69,13 +69,13 @@ struct FamilyWork {
   bool is_ready = false;                   // one of them runs, or would run if it had a processor
   std::map<pid_t, std::uint64_t> ticks{};  // of each of them
 };
-FamilyWork family_work(const std::vector<pid_t>& family);
+ProcessTreeWork process_tree_work(const std::vector<pid_t>& family);
 // The sum of their processor_time(); nothing when it is not known for one of them.
-std::optional<std::uint64_t> family_time(const std::vector<pid_t>& family);
+std::optional<std::uint64_t> process_tree_time(const std::vector<pid_t>& family);
 // True when one of them runs, or would run if it had a processor.
 bool is_any_ready(const std::vector<pid_t>& family);
 // Ticks of processor time since `before`, for processes that existed then.
-std::uint64_t ticks_since(const FamilyWork& before, const FamilyWork& now);
+std::uint64_t ticks_since(const ProcessTreeWork& before, const ProcessTreeWork& now);
 
 // Seconds of processor time.
 double seconds_of_ticks(std::uint64_t ticks);

@@ -11,10 +11,10 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kMostPythonThreads = 256;
-constexpr std::size_t kMostFramesOfThread = 128;
-constexpr std::uint64_t kLongestText = 1024;
-constexpr std::uint64_t kLongestTable = 1 << 20;
+constexpr std::size_t kMaxPythonThreads = 256;
+constexpr std::size_t kMaxFramesPerThread = 128;
+constexpr std::uint64_t kMaxTextBytes = 1024;
+constexpr std::uint64_t kMaxTableBytes = 1 << 20;
 
 std::uint64_t word_at(const ReadMemory& read, std::uint64_t address) {
   std::uint64_t word = 0;
@@ -47,7 +47,7 @@ std::string text_at(const ReadMemory& read, const PythonLayout& layout, std::uin
   const std::uint32_t kind = state >> 2 & 7;
   const bool is_compact = (state >> 5 & 1) != 0;
   const bool is_ascii = (state >> 6 & 1) != 0;
-  const std::uint64_t length = std::min(word_at(read, object + layout.text_length), kLongestText);
+  const std::uint64_t length = std::min(word_at(read, object + layout.text_length), kMaxTextBytes);
   if (!is_compact || (kind != 1 && kind != 2 && kind != 4)) return "?";
   std::string bytes(length * kind, '\0');
   const std::uint64_t data = object + (is_ascii ? layout.ascii_size : layout.compact_size);
@@ -62,7 +62,7 @@ std::string text_at(const ReadMemory& read, const PythonLayout& layout, std::uin
 }
 
 std::string bytes_at(const ReadMemory& read, const PythonLayout& layout, std::uint64_t object) {
-  const std::uint64_t size = std::min(word_at(read, object + layout.bytes_size), object == 0 ? 0 : kLongestTable);
+  const std::uint64_t size = std::min(word_at(read, object + layout.bytes_size), object == 0 ? 0 : kMaxTableBytes);
   std::string bytes(size, '\0');
   return read(object + layout.bytes_data, bytes.data(), bytes.size()) ? bytes : "";
 }
@@ -91,7 +91,7 @@ std::vector<PythonFrame> frames_of(const ReadMemory& read, const PythonLayout& l
   std::uint64_t frame = word_at(read, thread + layout.thread_frame);
   if (layout.frame_in_c_frame) frame = word_at(read, frame + *layout.frame_in_c_frame);
   std::vector<PythonFrame> frames;
-  for (std::size_t i = 0; frame != 0 && i < 2 * kMostFramesOfThread && frames.size() < kMostFramesOfThread; ++i) {
+  for (std::size_t i = 0; frame != 0 && i < 2 * kMaxFramesPerThread && frames.size() < kMaxFramesPerThread; ++i) {
     std::uint8_t owner = 0;
     // The interpreter inserts frames without code between frames of the program.
     if (layout.frame_owner) read(frame + *layout.frame_owner, &owner, sizeof owner);
@@ -200,7 +200,7 @@ std::map<std::int64_t, std::vector<PythonFrame>> python_frames(const ReadMemory&
   std::map<std::int64_t, std::vector<PythonFrame>> found;
   const std::uint64_t interpreter = word_at(read, runtime + layout->runtime_interpreter);
   std::uint64_t thread = interpreter == 0 ? 0 : word_at(read, interpreter + layout->interpreter_threads);
-  for (std::size_t i = 0; thread != 0 && i < kMostPythonThreads; ++i) {
+  for (std::size_t i = 0; thread != 0 && i < kMaxPythonThreads; ++i) {
     const std::uint64_t next = word_at(read, thread + layout->thread_next);
     if (layout->thread_number) {
       const auto number = static_cast<std::int64_t>(word_at(read, thread + *layout->thread_number));

@@ -17,13 +17,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMostSessions = 16;
-constexpr std::size_t kLongestQuestion = 8192;
+constexpr std::size_t kMaxSessions = 16;
+constexpr std::size_t kMaxQuestionBytes = 8192;
 constexpr auto kReplyTimeout = 10s;
 // A client that sends more bytes than this after the question is disconnected.
-constexpr std::size_t kMostDiscarded = 1 << 20;
+constexpr std::size_t kMaxDiscardedBytes = 1 << 20;
 
-bool is_this_users(int fd) {
+bool is_same_user(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
@@ -42,9 +42,9 @@ bool ReplyServer::accept_from(int listener) {
   Accepted accepted = accept_connection(listener);
   UniqueFd fd = std::move(accepted.fd);
   if (!fd) return !accepted.is_out_of_resources;
-  if (questions_.for_this_user && !is_this_users(fd.get())) return true;
+  if (questions_.same_user_only && !is_same_user(fd.get())) return true;
   // A client that connects and sends nothing must not exclude other clients.
-  if (sessions_.size() >= kMostSessions) end_oldest();
+  if (sessions_.size() >= kMaxSessions) end_oldest();
   const int number = fd.get();
   const auto deadline = loop_.call_at(EventLoop::Clock::now() + kReplyTimeout, [this, number] { on_deadline(number); });
   sessions_.emplace(number, Session{.fd = std::move(fd), .deadline = deadline});
@@ -71,7 +71,7 @@ void ReplyServer::read_question(Session& session) {
   session.question.append(buffer.data(), static_cast<std::size_t>(count));
   if (questions_.is_whole(session.question)) {
     begin_answer(session, questions_.answer(session.question));
-  } else if (session.question.size() > kLongestQuestion) {
+  } else if (session.question.size() > kMaxQuestionBytes) {
     begin_answer(session, questions_.too_long);
   }
 }
@@ -88,7 +88,7 @@ void ReplyServer::discard(Session& session) {
   const ssize_t count = ::read(session.fd.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   session.discarded += static_cast<std::size_t>(std::max<ssize_t>(count, 0));
-  if (count <= 0 || session.discarded > kMostDiscarded) end(session.fd.get());
+  if (count <= 0 || session.discarded > kMaxDiscardedBytes) end(session.fd.get());
 }
 
 void ReplyServer::on_deadline(int fd) {

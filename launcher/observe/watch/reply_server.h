@@ -19,7 +19,7 @@ struct Questions {
   std::string too_long{};
   std::string too_late{};
   // Only this user and root get an answer.
-  bool for_this_user = false;
+  bool same_user_only = false;
 };
 
 class ReplyServer {

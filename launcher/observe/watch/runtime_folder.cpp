@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kEnding = ".sock";
 constexpr const char* kEarlyEnding = ".new";  // the ending of a socket that does not listen yet
 // "/", the digits of a process's number, the ending and a zero.
-constexpr std::size_t kLongestFolder = sizeof(sockaddr_un::sun_path) - 1 - 10 - 5 - 1;
+constexpr std::size_t kMaxFolderLength = sizeof(sockaddr_un::sun_path) - 1 - 10 - 5 - 1;
 
 // Returns nothing when the name is too long.
 std::optional<sockaddr_un> address_of(const std::string& socket) {
@@ -41,7 +41,7 @@ std::optional<sockaddr_un> address_of(const std::string& socket) {
 
 std::string runtime_folder(const char* xdg_runtime_dir, uid_t user) {
   const std::string folder = xdg_runtime_dir != nullptr ? std::string(xdg_runtime_dir) + "/ddprun" : "";
-  if (folder.starts_with('/') && folder.size() <= kLongestFolder) return folder;
+  if (folder.starts_with('/') && folder.size() <= kMaxFolderLength) return folder;
   return "/tmp/ddprun-" + std::to_string(user);
 }
 
@@ -87,7 +87,7 @@ UniqueFd connect_to(const std::string& socket) {
 
 ListeningSocket listen_in(const std::string& folder, pid_t pid) {
   constexpr int kBacklog = 16;
-  constexpr int kMostTries = 9;
+  constexpr int kMaxTries = 9;
   if (std::string problem = make_runtime_folder(folder); !problem.empty()) return {.problem = std::move(problem)};
   const std::string begin = folder + "/" + std::to_string(pid);
   const std::string early = begin + kEarlyEnding;
@@ -101,7 +101,7 @@ ListeningSocket listen_in(const std::string& folder, pid_t pid) {
   ::umask(mask);
   if (is_bound && ::listen(result.fd.get(), kBacklog) == 0) {
     // Another container that shares the folder may have a ddprun with the same process number.
-    for (int i = 1; i <= kMostTries && result.path.empty(); ++i) {
+    for (int i = 1; i <= kMaxTries && result.path.empty(); ++i) {
       std::string path = begin;
       if (i > 1) path.append("-").append(std::to_string(i));
       path += kEnding;
@@ -119,7 +119,7 @@ ListeningSocket listen_in(const std::string& folder, pid_t pid) {
   return {.problem = "cannot create a socket in " + folder + ": " + std::strerror(error)};
 }
 
-std::vector<std::string> living_sockets(const std::string& folder) {
+std::vector<std::string> live_sockets(const std::string& folder) {
   std::vector<std::string> sockets;
   if (!make_runtime_folder(folder).empty()) return sockets;
   std::error_code error;

@@ -33,7 +33,7 @@ ListeningSocket listen_in(const std::string& folder, pid_t pid);
 UniqueFd connect_to(const std::string& socket);
 
 // The sockets of the folder on which a process listens. Removes sockets of ddpruns that were killed.
-std::vector<std::string> living_sockets(const std::string& folder);
+std::vector<std::string> live_sockets(const std::string& folder);
 
 // The folders in which a ddprun of this network namespace listens, for all users, from the text of /proc/net/unix. It
 // does not matter where their XDG_RUNTIME_DIR is. Pure.

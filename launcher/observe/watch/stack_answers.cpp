@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 // The limit for all ranks and threads, so that `ddprun stack` takes less than 2 s.
 constexpr auto kStacksTimeout = 1500ms;
-constexpr std::size_t kMostResults = 16;
+constexpr std::size_t kMaxResults = 16;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ std::string StackAnswers::begin(const std::string& question, StackRequester& ask
     return "error: rank " + std::to_string(rank) + " is not on this node, which has " + rank_ranges(here) + "\n";
   }
   if (wanted.empty()) wanted = here;
-  while (results_.size() >= kMostResults) results_.erase(results_.begin());  // results for which no client asks
+  while (results_.size() >= kMaxResults) results_.erase(results_.begin());  // results for which no client asks
   const int number = ++number_;
   results_[number] = "";
   asker.ask({.ranks = std::move(wanted),

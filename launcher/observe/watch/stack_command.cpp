@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kMostStackQuestions = 500;
+constexpr int kMaxStackQuestions = 500;
 constexpr auto kStackQuestionPause = 20ms;
 
 bool is_number(const std::string& word) {
@@ -61,7 +61,7 @@ bool is_stack_command(std::span<const std::string> arguments) {
 StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
   const char* const over = "error: the job has ended\n";
   std::string answer = ask(socket, StackAnswers::kQuestion + ranks + "\n").value_or(over);
-  for (int i = 0; i < kMostStackQuestions && answer.starts_with(StackAnswers::kWaiting); ++i) {
+  for (int i = 0; i < kMaxStackQuestions && answer.starts_with(StackAnswers::kWaiting); ++i) {
     std::this_thread::sleep_for(kStackQuestionPause);
     answer = ask(socket, answer).value_or(over);
   }

@@ -21,8 +21,8 @@ using nlohmann::ordered_json;
 constexpr std::array<std::string_view, 9> kSystemFiles = {"libc.so",  "libc-",   "libpthread", "libstdc++", "ld-linux",
                                                           "libgcc_s", "libm.so", "libgomp",    "linux-vdso"};
 
-constexpr std::size_t kMostThreadsInReport = 6;
-constexpr std::size_t kMostPythonFrames = 32;
+constexpr std::size_t kMaxThreadsInReport = 6;
+constexpr std::size_t kMaxPythonFrames = 32;
 
 bool is_system(const StackFrame& frame) {
   return frame.file.empty() || std::any_of(kSystemFiles.begin(), kSystemFiles.end(),
@@ -92,7 +92,7 @@ std::string relevant_lines(const std::vector<StackFrame>& frames) {
 
 std::string python_lines(const std::vector<PythonFrame>& frames) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(frames.size(), kMostPythonFrames); ++i) {
+  for (std::size_t i = 0; i < std::min(frames.size(), kMaxPythonFrames); ++i) {
     text += "    #" + std::to_string(i) + " " + printable(frames[i].text()) + "\n";
   }
   return text;
@@ -155,15 +155,15 @@ std::string report_text(const RankStacks& rank, const NameFrames& name_frames) {
   if (!text.ends_with('\n')) text = "    " + text + "\n";
   std::size_t shown = 0;
   for (const auto& [lines, threads] : others) {
-    if (++shown > kMostThreadsInReport) break;
+    if (++shown > kMaxThreadsInReport) break;
     const auto& [count, one] = threads;
     text += "    " +
             (count == 1 ? name_of(*one)
                         : std::to_string(count) + (one->is_process ? " processes " : " threads ") + one->name) +
             ", " + one->state + ":\n" + lines;
   }
-  if (others.size() > kMostThreadsInReport) {
-    text += "    and " + std::to_string(others.size() - kMostThreadsInReport) + " more: ddprun stack\n";
+  if (others.size() > kMaxThreadsInReport) {
+    text += "    and " + std::to_string(others.size() - kMaxThreadsInReport) + " more: ddprun stack\n";
   }
   return text;
 }

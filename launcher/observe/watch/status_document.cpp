@@ -114,7 +114,7 @@ ordered_json document_of(const RankFigures& figures, std::uint64_t now) {
     rank["steps_per_second"] = number_or_null(figures.steps_per_second);
     rank["own_step_seconds"] = number_or_null(figures.own_step_seconds);
     rank["waited_step_seconds"] = number_or_null(figures.waited_step_seconds);
-    rank["holds_up"] = figures.holds_up.empty() ? ordered_json(nullptr) : ordered_json(figures.holds_up);
+    rank["holds_up"] = figures.delay_text.empty() ? ordered_json(nullptr) : ordered_json(figures.delay_text);
   }
   rank["idle_seconds"] = seconds(view.idle_us);
   if (view.process) {

@@ -33,7 +33,7 @@ struct RankFigures {
   std::optional<double> steps_per_second = std::nullopt;
   std::optional<double> own_step_seconds = std::nullopt;     // own time of recent steps, without waits for other ranks
   std::optional<double> waited_step_seconds = std::nullopt;  // the waits of these steps
-  std::string holds_up{};                                    // how it delays the others; empty: it does not
+  std::string delay_text{};                                  // how it delays the others; empty: it does not
   std::optional<GpuState> gpu = std::nullopt;
 };
 

@@ -27,7 +27,7 @@ class StatusServer {
       : loop_(loop),
         server_(loop, {.is_whole = [](const std::string& question) { return question.ends_with('\n'); },
                        .answer = std::move(answer),
-                       .for_this_user = true}) {
+                       .same_user_only = true}) {
     listen(pid);
   }
   ~StatusServer() {
@@ -43,7 +43,7 @@ class StatusServer {
  private:
   void listen(pid_t pid) {
     const std::string folder = runtime_folder();
-    living_sockets(folder);  // removes sockets of ddpruns that were killed
+    live_sockets(folder);  // removes sockets of ddpruns that were killed
     ListeningSocket socket = listen_in(folder, pid);
     problem_ = std::move(socket.problem);
     if (!socket.fd) return;

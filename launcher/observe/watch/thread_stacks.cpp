@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 constexpr auto kStackInterval = 1ms;
 // How long one thread may take; then the next one is asked.
 constexpr auto kThreadTimeout = 500ms;
-constexpr std::size_t kMostThreads = 128;
+constexpr std::size_t kMaxThreads = 128;
 // The signal handler, and the frame through which the kernel returns.
 constexpr std::size_t kHandlerFrames = 2;
 
@@ -34,13 +34,13 @@ std::vector<pid_t> threads_of(pid_t pid) {
   std::sort(threads.begin(), threads.end());
   const auto main = std::find(threads.begin(), threads.end(), pid);
   if (main != threads.end()) std::rotate(threads.begin(), main, main + 1);
-  threads.resize(std::min(threads.size(), kMostThreads));
+  threads.resize(std::min(threads.size(), kMaxThreads));
   return threads;
 }
 
-constexpr std::size_t kMostProcesses = 16;
+constexpr std::size_t kMaxProcesses = 16;
 
-ThreadStack seen_from_outside(pid_t thread) {
+ThreadStack kernel_state_of(pid_t thread) {
   std::string name = proc_text(thread, "comm");
   if (name.ends_with('\n')) name.pop_back();
   const auto state = process_state(thread, /*in_detail=*/true);
@@ -55,9 +55,9 @@ bool read_python(RankStacks& rank) {
     thread.python = std::move(frames[thread.thread]);
     if (thread.python.empty()) thread.problem = "none, as it runs no Python";
   }
-  const auto family = family_of(rank.pid);
-  for (std::size_t i = 1; i < std::min(family.size(), kMostProcesses + 1); ++i) {
-    ThreadStack process = seen_from_outside(family[i]);
+  const auto family = process_tree_of(rank.pid);
+  for (std::size_t i = 1; i < std::min(family.size(), kMaxProcesses + 1); ++i) {
+    ThreadStack process = kernel_state_of(family[i]);
     process.is_process = true;
     process.python = std::move(python_stacks(family[i])[family[i]]);
     // A forked process has the frames of its parent below its own.
@@ -94,7 +94,7 @@ void StackRequester::begin() {
 StackRequester::Asked StackRequester::begin(const WatchedRank& rank) const {
   Asked asked{.stacks = {.rank = rank.rank, .pid = program_of(rank)}};
   RankStacks& stacks = asked.stacks;
-  for (const pid_t thread : threads_of(stacks.pid)) stacks.threads.push_back(seen_from_outside(thread));
+  for (const pid_t thread : threads_of(stacks.pid)) stacks.threads.push_back(kernel_state_of(thread));
   if (read_python(stacks)) {
     asked.next = stacks.threads.size();
     return asked;

@@ -27,8 +27,8 @@ constexpr std::array kFirstColumns = {"rank", "phase", "since", "step", "process
 constexpr std::array kLastColumns = {"collective", "memory", "GPU", "host"};
 constexpr std::size_t kColumnGap = 2;
 // A column that is cut off must have at least this width.
-constexpr std::size_t kLeastWidth = 10;
-constexpr std::size_t kWidestRanks = 18;
+constexpr std::size_t kMinWidth = 10;
+constexpr std::size_t kMaxRanksWidth = 18;
 
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -95,10 +95,10 @@ std::vector<RankRow> grouped(const ordered_json& job, const Cells& titles, const
 std::string short_ranges(const std::vector<int>& ranks) {
   const std::string text = rank_ranges(ranks);
   const std::string numbers = text.substr(text.find(' ') + 1);
-  return numbers.size() <= kWidestRanks ? numbers : cut(numbers, kWidestRanks - 3) + "...";
+  return numbers.size() <= kMaxRanksWidth ? numbers : cut(numbers, kMaxRanksWidth - 3) + "...";
 }
 
-std::vector<std::size_t> columns_by_worth(const Cells& titles) {
+std::vector<std::size_t> columns_by_priority(const Cells& titles) {
   std::vector<std::size_t> order;
   const auto add = [&](const char* title) {
     const auto found = std::find(titles.begin(), titles.end(), title);
@@ -126,11 +126,11 @@ Lines fitted(const std::vector<Cells>& rows, std::size_t columns) {
   }
   std::vector<std::size_t> shown;
   std::size_t room = columns;
-  for (const std::size_t column : columns_by_worth(rows.front())) {
+  for (const std::size_t column : columns_by_priority(rows.front())) {
     const std::size_t gap = shown.empty() ? 0 : kColumnGap;
     if (room <= gap) break;
     const std::size_t left = room - gap;
-    if (widths[column] > left && left < kLeastWidth && !shown.empty()) continue;
+    if (widths[column] > left && left < kMinWidth && !shown.empty()) continue;
     widths[column] = std::min(widths[column], left);
     room = left - widths[column];
     shown.push_back(column);

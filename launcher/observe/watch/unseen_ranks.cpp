@@ -78,7 +78,7 @@ void append(std::vector<int>& ranks, const PlaceGroup& place) {
 }
 
 // Returns the ranks that are at another place than most; all ranks if there is no majority.
-std::vector<int> odd_ones(const std::vector<PlaceGroup>& places) {
+std::vector<int> minority_ranks(const std::vector<PlaceGroup>& places) {
   std::vector<int> ranks;
   const bool has_majority = places.size() > 1 && places[places.size() - 2].ranks.size() < places.back().ranks.size();
   for (std::size_t i = 0; i + (has_majority ? 1 : 0) < places.size(); ++i) append(ranks, places[i]);
@@ -101,7 +101,7 @@ Verdict judge_unseen(const std::vector<RankView>& ranks) {
     verdict.sentence += verdict.culprits.size() == 1 ? " for it" : " for them";
     return verdict;
   }
-  verdict.culprits = odd_ones(places);
+  verdict.culprits = minority_ranks(places);
   if (waiting == places.begin()) {
     verdict.kind = places.size() > 1 ? Verdict::Kind::kDifferentCalls : Verdict::Kind::kUnfinished;
     verdict.waiter = places.back().ranks.front();

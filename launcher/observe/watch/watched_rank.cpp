@@ -48,10 +48,10 @@ pid_t writer_of(const WatchedRank& rank) {
 }
 
 pid_t program_of(const WatchedRank& rank) {
-  constexpr int kDeepest = 10;
+  constexpr int kMaxDepth = 10;
   pid_t program = writer_of(rank);
   if (program != rank.pid || (rank.page != nullptr && ddp::detail::last_activity(*rank.page) != 0)) return program;
-  for (int depth = 0; depth < kDeepest; ++depth) {
+  for (int depth = 0; depth < kMaxDepth; ++depth) {
     const auto state = process_state(program, /*in_detail=*/true);
     const auto children = children_of(program);
     if (!state || state->state != 'S' || children.size() != 1) break;

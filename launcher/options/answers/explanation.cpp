@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kGap = "…";
 // A shorter part of a message, such as " of ", occurs in every text.
-constexpr std::size_t kFewestCharacters = 8;
+constexpr std::size_t kMinCharacters = 8;
 
 // Converts to lower case, with single spaces and without spaces at the ends.
 std::string normalized(std::string_view text) {
@@ -44,7 +44,7 @@ std::size_t agreement(std::string_view message, std::string_view known) {
   std::size_t from = 0;  // the parts must occur in the order of the pattern
   for_each_part(pattern, kGap, [&](std::string_view part) {
     const std::string words = normalized(part);
-    const std::size_t at = words.size() < kFewestCharacters ? std::string_view::npos : message.find(words, from);
+    const std::size_t at = words.size() < kMinCharacters ? std::string_view::npos : message.find(words, from);
     if (at == std::string_view::npos) return;
     sum += words.size();
     from = at + words.size();
@@ -56,14 +56,14 @@ std::size_t agreement(std::string_view message, std::string_view known) {
 
 std::string explain(std::string_view message, std::span<const Explanation> explanations) {
   const std::string text = normalized(message);
-  std::size_t most = kFewestCharacters - 1;
+  std::size_t most = kMinCharacters - 1;
   std::vector<const Explanation*> best;
   for (const Explanation& explanation : explanations) {
     std::size_t agreed = 0;
     for_each_part(explanation.messages, "\n",
                   [&](std::string_view known) { agreed = std::max(agreed, agreement(text, known)); });
     if (agreed > most) best.clear();
-    if (agreed >= most && agreed >= kFewestCharacters) best.push_back(&explanation);
+    if (agreed >= most && agreed >= kMinCharacters) best.push_back(&explanation);
     most = std::max(most, agreed);
   }
   std::string result;

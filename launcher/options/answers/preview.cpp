@@ -73,7 +73,7 @@ std::string preview(const Options& options, const std::optional<Program>& progra
     for (const std::string& line : options.origins) text.append(line).append("\n");
   }
   for (const RankPlan& plan : plan_ranks(options, program.value_or(Program{}), environment, inherited,
-                                         place_among_equals(options), resources, layout)) {
+                                         place_with_equal_nodes(options), resources, layout)) {
     text += "rank " + std::to_string(plan.place.rank) + " of " + std::to_string(plan.place.world_size) +
             " (local rank " + std::to_string(plan.place.local_rank) + " on host " + host_name() + ")\n";
     if (program) {

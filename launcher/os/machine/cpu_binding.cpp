@@ -10,7 +10,7 @@
 namespace launcher {
 namespace {
 
-constexpr int kMostCpus = 1 << 16;
+constexpr int kMaxCpus = 1 << 16;
 
 // Divides the units 0 .. units-1 into `shares` contiguous parts, and returns the part of `share` as [first, last).
 std::pair<std::size_t, std::size_t> part(std::size_t units, std::size_t shares, std::size_t share) {
@@ -82,12 +82,12 @@ std::vector<int> parse_cpu_list(std::string_view text) {
     text.remove_prefix(std::min(text.size(), item.size() + 1));
     int first = 0;
     const auto [middle, error] = std::from_chars(item.data(), item.data() + item.size(), first);
-    if (error != std::errc() || first < 0 || first >= kMostCpus) continue;
+    if (error != std::errc() || first < 0 || first >= kMaxCpus) continue;
     int last = first;
     if (middle != item.data() + item.size() && *middle == '-') {
       if (std::from_chars(middle + 1, item.data() + item.size(), last).ec != std::errc()) continue;
     }
-    for (int number = first; number <= last && number < kMostCpus; ++number) numbers.push_back(number);
+    for (int number = first; number <= last && number < kMaxCpus; ++number) numbers.push_back(number);
   }
   return numbers;
 }

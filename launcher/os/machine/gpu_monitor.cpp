@@ -90,8 +90,8 @@ void close_from(int first) {
 #ifdef SYS_close_range
   if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;
 #endif
-  constexpr int kMost = 1 << 16;
-  for (int fd = first; fd < kMost; ++fd) ::close(fd);
+  constexpr int kMax = 1 << 16;
+  for (int fd = first; fd < kMax; ++fd) ::close(fd);
 }
 
 // The helper closes ddprun's descriptors: otherwise a process that reads from one of ddprun's pipes would see no end as

@@ -26,7 +26,7 @@ std::string read_small_file(const std::string& path) {
 }
 
 // The smaller of two limits; 0 means no limit.
-int fewer(int a, int b) {
+int smaller_limit(int a, int b) {
   return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
 }
 
@@ -77,7 +77,7 @@ int cpus_of_cgroups(std::string_view cgroups, std::string_view mounts) {
   for (const char* controller : {"", "cpu"}) {
     auto folder = cgroup_folder(cgroups, mounts, controller);
     while (folder && !folder->empty()) {
-      fewest = fewer(fewest, cpus_of_folder(*folder, *controller == '\0'));
+      fewest = smaller_limit(fewest, cpus_of_folder(*folder, *controller == '\0'));
       folder->resize(folder->rfind('/') == std::string::npos ? 0 : folder->rfind('/'));
     }
   }

@@ -15,16 +15,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A pause is 1/kPauses of the time waited so far, within limits. After a long wait it is 1/kLatePauses of that time,
-// within other limits. So a pause lengthens the wait by that part at most.
-constexpr int kPauses = 16;
-constexpr auto kShortestPause = 2ms;
-constexpr int kLatePauses = 512;
-constexpr auto kLongestPause = 200ms;
+// A pause is 1/kPauseDivisor of the time waited so far, within limits. After a long wait it is 1/kLatePauseDivisor of
+// that time, within other limits. So a pause lengthens the wait by that part at most.
+constexpr int kPauseDivisor = 16;
+constexpr auto kMinPause = 2ms;
+constexpr int kLatePauseDivisor = 512;
+constexpr auto kMaxPause = 200ms;
 // Each resolution of a name starts a process, so these pauses are longer.
 constexpr int kUnresolvedPauses = 4;
-constexpr auto kShortestUnresolvedPause = 50ms;
-constexpr auto kLongestUnresolvedPause = 2s;
+constexpr auto kMinUnresolvedPause = 50ms;
+constexpr auto kMaxUnresolvedPause = 2s;
 // A name may get another address, for example when a pod was moved.
 constexpr auto kResolveAgain = 10s;
 // The kernel repeats a connection request for two minutes at growing intervals, so each attempt has a shorter limit.
@@ -44,7 +44,7 @@ Connector::Connector(EventLoop& loop, std::string host, std::uint16_t port, std:
       host_(std::move(host)),
       port_(port),
       on_connected_(std::move(on_connected)),
-      early_pause_(std::clamp<std::chrono::milliseconds>(early_pause, kShortestPause, kLongestPause)) {
+      early_pause_(std::clamp<std::chrono::milliseconds>(early_pause, kMinPause, kMaxPause)) {
   addresses_ = numeric_addresses(host_, port_);
   is_numeric_ = !addresses_.empty();
   // The constructor does not connect itself, since its caller may not be ready for the callback.
@@ -65,8 +65,8 @@ void Connector::pause(Clock::duration time) {
 }
 
 Connector::Clock::duration Connector::pause_after(Clock::duration waited, Clock::duration early_pause) {
-  return std::max(part_of(waited, kPauses, kShortestPause, early_pause),
-                  part_of(waited, kLatePauses, kShortestPause, kLongestPause));
+  return std::max(part_of(waited, kPauseDivisor, kMinPause, early_pause),
+                  part_of(waited, kLatePauseDivisor, kMinPause, kMaxPause));
 }
 
 Connector::Clock::duration Connector::pause_after_refusal() const {
@@ -97,7 +97,7 @@ void Connector::look_up() {
       return;
     }
     problem_ = "the name " + host_ + " cannot be resolved";
-    pause(part_of(Clock::now() - begun_, kUnresolvedPauses, kShortestUnresolvedPause, kLongestUnresolvedPause));
+    pause(part_of(Clock::now() - begun_, kUnresolvedPauses, kMinUnresolvedPause, kMaxUnresolvedPause));
   });
 }
 

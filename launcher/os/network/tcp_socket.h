@@ -42,7 +42,7 @@ struct Accepted {
 Accepted accept_connection(int listener);
 
 // After so many accepted connections the other work of the event loop comes first.
-inline constexpr int kAcceptedInARow = 64;
+inline constexpr int kMaxConsecutiveAccepts = 64;
 
 // Sets options of a connection: small messages are sent at once, and a lost peer is detected.
 void set_connection_options(int fd);

@@ -20,8 +20,8 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kLongestSymbol = 160;
-constexpr std::size_t kMostFrames = 32;
+constexpr std::size_t kMaxSymbolLength = 160;
+constexpr std::size_t kMaxFrames = 32;
 
 // Returns `count` records of one kind at `offset`; empty if they are not all in the file.
 template <typename Record>
@@ -131,7 +131,7 @@ class FileBytes {
 std::map<std::uint64_t, std::string> functions_in(const std::string& path, const std::set<std::uint64_t>& offsets) {
   const FileBytes file(path);
   auto names = functions_at(file.bytes(), offsets);
-  for (auto& [offset, name] : names) name = printable(ddp::detail::symbol_name(name, kLongestSymbol));
+  for (auto& [offset, name] : names) name = printable(ddp::detail::symbol_name(name, kMaxSymbolLength));
   return names;
 }
 
@@ -238,7 +238,7 @@ void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64
   std::map<std::string, std::pair<int, std::set<std::uint64_t>>>
       wanted;  // by file: a process that has mapped it, and the offsets
   for (const auto& [pid, addresses] : stacks) {
-    for (std::size_t i = 0; i < std::min(addresses.size(), kMostFrames); ++i) {
+    for (std::size_t i = 0; i < std::min(addresses.size(), kMaxFrames); ++i) {
       const auto place = place_of(pid, addresses, i);
       if (!place || functions_.contains(*place)) continue;
       const auto entry = wanted.try_emplace(place->first, pid, std::set<std::uint64_t>()).first;
@@ -256,7 +256,7 @@ void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64
 std::vector<StackFrame> SymbolNames::frames(int pid, const std::vector<std::uint64_t>& addresses) {
   learn({{pid, addresses}});
   std::vector<StackFrame> frames;
-  for (std::size_t i = 0; i < std::min(addresses.size(), kMostFrames); ++i) {
+  for (std::size_t i = 0; i < std::min(addresses.size(), kMaxFrames); ++i) {
     const auto place = place_of(pid, addresses, i);
     if (!place) {
       frames.push_back({.offset = addresses[i] - (i > 0 ? 1 : 0)});

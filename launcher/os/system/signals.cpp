@@ -20,7 +20,7 @@ constexpr std::array kForwarded = {SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH}
 // Blocked but not handled. SIGPIPE: a write to a closed reader must be an error, not the end of the process. SIGTTOU,
 // SIGTTIN: the supervisor is not in the terminal's foreground group, and can write only if they are blocked. SIGXFSZ: a
 // file at the size limit (ulimit -f) must be an error, too.
-constexpr std::array kOnlyBlocked = {SIGPIPE, SIGTTOU, SIGTTIN, SIGXFSZ};
+constexpr std::array kBlockedWithoutHandler = {SIGPIPE, SIGTTOU, SIGTTIN, SIGXFSZ};
 
 bool is_ignored(int signal_number) {
   struct sigaction action {};
@@ -66,7 +66,7 @@ SignalSource::SignalSource(std::vector<int> stop_signals) : stop_signals_(std::m
   std::for_each(stop_signals_.begin(), stop_signals_.end(), handle);
   std::for_each(kForwarded.begin(), kForwarded.end(), handle);
   sigset_t blocked = handled;
-  for (int number : kOnlyBlocked) ::sigaddset(&blocked, number);
+  for (int number : kBlockedWithoutHandler) ::sigaddset(&blocked, number);
   ::sigprocmask(SIG_BLOCK, &blocked, &original_mask_);
   // An ignored SIGCHLD would make the kernel reap the ranks before their status is read.
   if (is_ignored(SIGCHLD)) ::signal(SIGCHLD, SIG_DFL);

@@ -7,8 +7,8 @@
 
 namespace launcher {
 
-StreamWriter::StreamWriter(EventLoop& loop, int fd, std::function<void()> on_room)
-    : loop_(loop), output_(fd), on_room_(std::move(on_room)), error_(output_.error()) {}
+StreamWriter::StreamWriter(EventLoop& loop, int fd, std::function<void()> on_space_available)
+    : loop_(loop), output_(fd), on_space_available_(std::move(on_space_available)), error_(output_.error()) {}
 
 StreamWriter::~StreamWriter() {
   watch(false);
@@ -69,7 +69,7 @@ void StreamWriter::fail(int error) {
   buffer_.clear();
   written_ = 0;
   watch(false);
-  on_room_();
+  on_space_available_();
 }
 
 void StreamWriter::watch(bool on) {
@@ -81,7 +81,7 @@ void StreamWriter::watch(bool on) {
   }
   loop_.add(output_.fd(), EPOLLOUT, [this](std::uint32_t) {
     flush();
-    if (!is_full()) on_room_();
+    if (!is_full()) on_space_available_();
   });
 }
 

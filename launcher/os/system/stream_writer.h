@@ -15,8 +15,8 @@ class StreamWriter {
   // If so many bytes wait for a slow reader, no more should be added.
   static constexpr std::size_t kFull = 1 << 20;
 
-  // Calls `on_room` when there is room again, and when the stream has failed.
-  StreamWriter(EventLoop& loop, int fd, std::function<void()> on_room);
+  // Calls `on_space_available` when there is room again, and when the stream has failed.
+  StreamWriter(EventLoop& loop, int fd, std::function<void()> on_space_available);
   ~StreamWriter();
   StreamWriter(const StreamWriter&) = delete;
   StreamWriter& operator=(const StreamWriter&) = delete;
@@ -42,7 +42,7 @@ class StreamWriter {
 
   EventLoop& loop_;
   NonBlockingOutput output_;
-  std::function<void()> on_room_;
+  std::function<void()> on_space_available_;
   std::string buffer_;
   std::size_t written_ = 0;
   int last_source_ = -1;

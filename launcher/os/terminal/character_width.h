@@ -33,7 +33,7 @@ class CharacterWidth {
   // The width of one UTF-8 character: 0 (it joins the one before), 1 or 2; 1 for bytes that are not a character.
   int of(std::string_view character) const {
     if (character.size() < 2 || !is_character(character)) return 1;
-    if (!std::exchange(is_made_, true)) {
+    if (!std::exchange(is_locale_created_, true)) {
       locale_ = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", static_cast<locale_t>(nullptr));
       if (locale_ == nullptr) locale_ = ::newlocale(LC_CTYPE_MASK, "", static_cast<locale_t>(nullptr));
     }
@@ -48,7 +48,7 @@ class CharacterWidth {
   // A locale whose wcwidth() knows all characters, or null. It is created when it is needed, because most jobs are not
   // at a terminal, and most characters are ASCII.
   mutable locale_t locale_ = nullptr;
-  mutable bool is_made_ = false;
+  mutable bool is_locale_created_ = false;
 };
 
 }  // namespace launcher

@@ -33,8 +33,8 @@ void paint_row(const ShownRow& row, std::size_t columns, std::string& out) {
 
 constexpr auto kPaintInterval = 40ms;
 // The size for terminals that do not report theirs.
-constexpr std::size_t kUsualColumns = 80;
-constexpr std::size_t kUsualRows = 24;
+constexpr std::size_t kFallbackColumns = 80;
+constexpr std::size_t kFallbackRows = 24;
 // The source number of the display itself; there is no other writer to the stream.
 constexpr int kScreen = 0;
 
@@ -191,8 +191,8 @@ void LiveDisplay::rows_changed() {
 void LiveDisplay::paint(std::string_view lines) {
   winsize size{};
   ::ioctl(terminal_, TIOCGWINSZ, &size);
-  const std::size_t columns = size.ws_col > 0 ? size.ws_col : kUsualColumns;
-  const std::size_t height = size.ws_row > 0 ? size.ws_row : kUsualRows;
+  const std::size_t columns = size.ws_col > 0 ? size.ws_col : kFallbackColumns;
+  const std::size_t height = size.ws_row > 0 ? size.ws_row : kFallbackRows;
   std::string& out = writer_.lines_of(kScreen);
   const bool may_show = !suspended_ && !is_in_background();
   if (!may_show) screen_.forget();

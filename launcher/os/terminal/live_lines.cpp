@@ -9,7 +9,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kToTheEnd = static_cast<std::size_t>(-1);
+constexpr std::size_t kToEndOfRow = static_cast<std::size_t>(-1);
 constexpr std::size_t kTabStop = 8;
 // After so many lines without moving up again, a rank no longer redraws.
 constexpr std::size_t kTimeout = 8;
@@ -124,7 +124,7 @@ void LiveLines::apply_control(char control, std::string& finished) {
       if (column_ > 0) --column_;
       break;
     case '\t':
-      column_ = std::min(kMostColumns - 1, (column_ / kTabStop + 1) * kTabStop);
+      column_ = std::min(kMaxColumns - 1, (column_ / kTabStop + 1) * kTabStop);
       break;
     default:
       break;
@@ -143,7 +143,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
       go_down(count);
       break;
     case 'C':
-      column_ = std::min(kMostColumns - 1, column_ + std::min(count, kMostColumns));
+      column_ = std::min(kMaxColumns - 1, column_ + std::min(count, kMaxColumns));
       break;
     case 'D':
       column_ -= std::min(column_, count);
@@ -157,7 +157,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
       column_ = 0;
       break;
     case 'G':
-      column_ = std::min(kMostColumns, count) - 1;
+      column_ = std::min(kMaxColumns, count) - 1;
       break;
     case 'J':
       erase_in_screen(number_in(parameters, 0));
@@ -175,7 +175,7 @@ void LiveLines::apply_sequence(std::string_view parameters, char final) {
 
 void LiveLines::put(std::string_view character, std::string& finished) {
   const auto width = static_cast<std::size_t>(widths_->of(character));
-  if (column_ + width > kMostColumns) {
+  if (column_ + width > kMaxColumns) {
     // Wraps the line as a terminal would; no text is lost.
     if (row_ == 0 && rows_.size() == 1) {
       finished.append(prefix_).append(rows_[0].text()).append(LinePrefixer::kContinues);
@@ -191,31 +191,31 @@ void LiveLines::put(std::string_view character, std::string& finished) {
 }
 
 void LiveLines::line_feed(std::string& finished) {
-  column_ = climbed_ = 0;
+  column_ = rows_moved_up_ = 0;
   if (++row_ == rows_.size()) rows_.emplace_back();
   if (++lines_since_up_ > kept_rows_ + kTimeout) {
     kept_rows_ = 0;
     settle(finished);
-  } else if (row_ > kMostRows) {
-    commit(row_ - kMostRows, finished);
+  } else if (row_ > kMaxRows) {
+    commit(row_ - kMaxRows, finished);
   }
 }
 
 void LiveLines::go_up(std::size_t rows) {
   lines_since_up_ = 0;
   // A larger number means the top of the screen, which does not belong to the rank.
-  climbed_ += std::min(rows, kMostRows + 1);
-  if (rows > row_ && climbed_ <= kMostRows) kept_rows_ = std::max(kept_rows_, climbed_);
+  rows_moved_up_ += std::min(rows, kMaxRows + 1);
+  if (rows > row_ && rows_moved_up_ <= kMaxRows) kept_rows_ = std::max(kept_rows_, rows_moved_up_);
   row_ -= std::min(row_, rows);
 }
 
 void LiveLines::go_down(std::size_t rows) {
-  climbed_ -= std::min(climbed_, rows);
-  row_ = std::min(rows_.size() - 1, row_ + std::min(rows, kMostRows));
+  rows_moved_up_ -= std::min(rows_moved_up_, rows);
+  row_ = std::min(rows_.size() - 1, row_ + std::min(rows, kMaxRows));
 }
 
 void LiveLines::erase_in_row(std::size_t mode) {
-  if (mode == 0) rows_[row_].erase(column_, kToTheEnd);
+  if (mode == 0) rows_[row_].erase(column_, kToEndOfRow);
   if (mode == 1) rows_[row_].erase(0, column_ + 1);
   if (mode == 2) rows_[row_].clear();
 }
@@ -252,7 +252,7 @@ void LiveLines::finish(std::string& finished) {
   row_ = rows_.size();
   commit(count, finished);
   rows_.clear();
-  row_ = column_ = kept_rows_ = climbed_ = 0;
+  row_ = column_ = kept_rows_ = rows_moved_up_ = 0;
   if (!partial_.empty()) finished.append(prefix_).append(std::exchange(partial_, {}));
 }
 

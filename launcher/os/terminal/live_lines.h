@@ -23,8 +23,8 @@ struct ShownRow {
 class LiveLines {
  public:
   // The rows that one rank can redraw, and the columns of one row. Rows above and columns beyond are finished.
-  static constexpr std::size_t kMostRows = 32;
-  static constexpr std::size_t kMostColumns = 4096;
+  static constexpr std::size_t kMaxRows = 32;
+  static constexpr std::size_t kMaxColumns = 4096;
 
   // `widths` must outlive it.
   explicit LiveLines(const CharacterWidth& widths) : widths_(&widths) {}
@@ -70,7 +70,7 @@ class LiveLines {
   TextStyle style_;
   TerminalParser parser_;
   std::size_t kept_rows_ = 0;       // rows above the cursor to which the rank has returned before
-  std::size_t climbed_ = 0;         // rows moved up since the last line feed, in one step or in several
+  std::size_t rows_moved_up_ = 0;   // rows moved up since the last line feed, in one step or in several
   std::size_t lines_since_up_ = 0;  // after too many, kept_rows_ is reset
 };
 

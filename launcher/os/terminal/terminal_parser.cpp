@@ -71,13 +71,13 @@ TerminalParser::Token TerminalParser::in_escape(char byte) {
     return {};
   }
   collected_.push_back(byte);
-  if (is_between(byte, 0x20, 0x2f) && collected_.size() < kMost) return {};  // more bytes follow, as in ESC ( B
+  if (is_between(byte, 0x20, 0x2f) && collected_.size() < kMax) return {};  // more bytes follow, as in ESC ( B
   const bool belongs = is_between(byte, 0x30, 0x7e);
   return finish({.kind = Kind::kOther, .again = !belongs});
 }
 
 TerminalParser::Token TerminalParser::in_sequence(char byte) {
-  if (is_between(byte, 0x20, 0x3f) && collected_.size() < kMost) {
+  if (is_between(byte, 0x20, 0x3f) && collected_.size() < kMax) {
     collected_.push_back(byte);
     return {};
   }
@@ -95,7 +95,7 @@ TerminalParser::Token TerminalParser::in_string(char byte) {
     return in_escape(byte);
   }
   collected_.push_back(byte);
-  if (collected_.size() >= kMost) return finish({.kind = Kind::kOther});
+  if (collected_.size() >= kMax) return finish({.kind = Kind::kOther});
   if (byte == kEscape) state_ = State::kStringEscape;
   return {};
 }

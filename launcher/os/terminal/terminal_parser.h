@@ -32,7 +32,7 @@ class TerminalParser {
  private:
   enum class State { kStart, kCharacter, kEscape, kSequence, kString, kStringEscape };
   // A longer sequence is not valid. This limits the memory, and how much text a stray ESC can swallow.
-  static constexpr std::size_t kMost = 4096;
+  static constexpr std::size_t kMax = 4096;
 
   Token in_start(char byte);
   Token in_character(char byte);

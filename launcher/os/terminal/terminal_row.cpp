@@ -11,8 +11,8 @@ namespace {
 constexpr std::string_view kDefaultStyle = "\x1b[m";
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 // Limits the characters that join another one, and a series of sequences without a return to the default.
-constexpr std::size_t kMostCellBytes = 64;
-constexpr std::size_t kMostStyleBytes = 128;
+constexpr std::size_t kMaxCellBytes = 64;
+constexpr std::size_t kMaxStyleBytes = 128;
 
 // U+0080 to U+009F, which begin sequences too.
 bool is_c1_control(std::string_view character) {
@@ -36,7 +36,7 @@ void TerminalRow::put(std::size_t column, std::string_view character, int width,
     if (column == 0 || column > cells_.size()) return;
     std::size_t before = column - 1;
     if (cells_[before].text.empty() && before > 0) --before;
-    if (cells_[before].text.size() + character.size() <= kMostCellBytes) cells_[before].text.append(character);
+    if (cells_[before].text.size() + character.size() <= kMaxCellBytes) cells_[before].text.append(character);
     return;
   }
   const std::size_t end = column + static_cast<std::size_t>(width);
@@ -120,7 +120,7 @@ TextStyle with_parameters(const TextStyle& style, std::string_view parameters) {
   const bool is_reset = parameters.empty() || parameters == "0" || parameters.starts_with("0;");
   if (parameters.empty() || parameters.find_first_not_of("0;") == std::string_view::npos) return nullptr;
   std::string sequences;
-  if (!is_reset && style != nullptr && style->size() < kMostStyleBytes) sequences = *style;
+  if (!is_reset && style != nullptr && style->size() < kMaxStyleBytes) sequences = *style;
   sequences.append("\x1b[").append(parameters).append("m");
   return std::make_shared<const std::string>(std::move(sequences));
 }

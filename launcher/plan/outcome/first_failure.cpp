@@ -22,7 +22,7 @@ bool outranks(const RankEnd& a, const RankEnd& b, const JobEnd& job) {
     // here.
     return !a.stop_requested || !a.error->time || *a.error->time <= seconds(b.time);
   }
-  return trouble_time(a, job) < trouble_time(b, job);
+  return failure_time(a, job) < failure_time(b, job);
 }
 
 // Messages of gloo, NCCL and the store when the other end of a connection was closed or cannot be reached.
@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 6> kLostPeer = {
 constexpr std::array<std::string_view, 1> kNoPeer = {"Connection refused"};
 
 template <std::size_t kCount>
-bool says_any_of(const RankEnd& rank, const std::array<std::string_view, kCount>& signs) {
+bool message_has_any_of(const RankEnd& rank, const std::array<std::string_view, kCount>& signs) {
   // Programs without an error file print the message on standard error.
   const std::string& words = rank.error ? rank.error->message : rank.last_lines;
   return std::any_of(signs.begin(), signs.end(),
@@ -41,7 +41,7 @@ bool says_any_of(const RankEnd& rank, const std::array<std::string_view, kCount>
 
 }  // namespace
 
-double trouble_time(const RankEnd& rank, const JobEnd& job) {
+double failure_time(const RankEnd& rank, const JobEnd& job) {
   const double end = seconds(rank.time);
   if (!rank.error || !rank.error->time) return end;
   double written = *rank.error->time;
@@ -50,11 +50,11 @@ double trouble_time(const RankEnd& rank, const JobEnd& job) {
 }
 
 bool is_consequence(const RankEnd& rank) {
-  return says_any_of(rank, kLostPeer) || says_any_of(rank, kNoPeer);
+  return message_has_any_of(rank, kLostPeer) || message_has_any_of(rank, kNoPeer);
 }
 
 bool is_vague_consequence(const RankEnd& rank) {
-  return says_any_of(rank, kNoPeer) && !says_any_of(rank, kLostPeer);
+  return message_has_any_of(rank, kNoPeer) && !message_has_any_of(rank, kLostPeer);
 }
 
 std::optional<std::size_t> first_failure(const JobEnd& job) {

@@ -10,7 +10,7 @@ namespace launcher {
 
 // When the rank's failure began, in seconds since the epoch: when it wrote its error file, if that time is plausible,
 // else when it ended. A time in whole seconds counts as the end of that second.
-double trouble_time(const RankEnd& rank, const JobEnd& job);
+double failure_time(const RankEnd& rank, const JobEnd& job);
 
 // True when the rank's error message, or without one its last lines, report that another rank is gone: then it did not
 // fail on its own.

@@ -36,7 +36,7 @@ struct FailureNotice {
   bool is_consequence = false;                   // the rank failed because its peer was gone
   bool is_final = false;  // no restart follows, because the job was stopped by a user or a node is gone
   // The node may be started again, by the user who stopped it or by ddprun.
-  bool may_come_again = false;
+  bool may_rejoin = false;
   int stop_signal = 0;                 // the signal with which a user stopped the job; 0: none
   bool is_regrouping = false;          // not a failure: the ranks continue with other nodes
   std::vector<std::string> details{};  // lines of the report that all nodes print
@@ -49,14 +49,14 @@ struct JoinFailure {
 };
 
 struct JobEnd {
-  bool is_late() const { return !late_reason.empty(); }
+  bool is_late() const { return !timeout_reason.empty(); }
 
   std::vector<RankEnd> ranks;  // in the order in which they ended
   std::chrono::system_clock::time_point start;
   int stop_signal = 0;  // the signal that told ddprun to stop, 0 when none did
   std::string host;
-  std::string late_reason{};                              // why ddprun stopped the job when it timed out
-  bool late_restarts = false;                             // the job is restarted nevertheless
+  std::string timeout_reason{};                           // why ddprun stopped the job when it timed out
+  bool restarts_after_timeout = false;                    // the job is restarted nevertheless
   std::optional<FailureNotice> elsewhere = std::nullopt;  // another node's failure, when it was the job's first
   std::optional<int> announced = std::nullopt;            // the rank that all nodes name as the first to fail
   std::optional<int> agreed_status = std::nullopt;        // the exit status for all nodes of a job that was stopped

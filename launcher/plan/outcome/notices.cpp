@@ -14,7 +14,7 @@ using std::chrono::system_clock;
 
 FailureNotice notice_of_failure(const JobEnd& job, std::size_t first) {
   const RankEnd& rank = job.ranks[first];
-  const std::chrono::duration<double> time(trouble_time(rank, job));
+  const std::chrono::duration<double> time(failure_time(rank, job));
   return {.exit_status = status_of(rank),
           .text = "rank " + std::to_string(rank.rank) + " on host " + job.host + " " + describe_end(rank),
           .time = system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(time)),
@@ -26,7 +26,7 @@ FailureNotice notice_of_stop(const std::string& host, int signal) {
           .text = "ddprun on host " + host + " received " + signal_name(signal),
           .time = system_clock::now(),
           .is_final = true,
-          .may_come_again = true,
+          .may_rejoin = true,
           .stop_signal = signal};
 }
 
@@ -35,10 +35,10 @@ FailureNotice notice_of_loss(const std::string& host) {
           .text = "one of ddprun's processes on host " + host + " was killed",
           .time = system_clock::now(),
           .is_final = true,
-          .may_come_again = true};
+          .may_rejoin = true};
 }
 
-FailureNotice notice_of_lateness(const std::string& host, const std::string& reason, bool restarts) {
+FailureNotice notice_of_timeout(const std::string& host, const std::string& reason, bool restarts) {
   return {.exit_status = to_int(ExitStatus::kTimeout),
           .text = reason + " (host " + host + ")",
           .time = system_clock::now(),

@@ -14,6 +14,6 @@ FailureNotice notice_of_stop(const std::string& host, int signal);
 // One of ddprun's own processes was killed.
 FailureNotice notice_of_loss(const std::string& host);
 // The job has taken too long, for `reason`. With `restarts` it may be started again.
-FailureNotice notice_of_lateness(const std::string& host, const std::string& reason, bool restarts);
+FailureNotice notice_of_timeout(const std::string& host, const std::string& reason, bool restarts);
 
 }  // namespace launcher

@@ -41,7 +41,7 @@ void fill(std::optional<Sourced<Value>>& place, const std::optional<Sourced<Valu
   if (!place) place = other;
 }
 
-std::string said(const ScheduledPlace& place) {
+std::string sources_text(const ScheduledPlace& place) {
   std::string text;
   for (const auto* told : {&place.nnodes, &place.node_rank}) {
     if (*told) ddp::detail::append_item(text, (*told)->why);
@@ -53,7 +53,7 @@ std::string said(const ScheduledPlace& place) {
 void join(ScheduledPlace& place, const ScheduledPlace& other) {
   if (place.obstacle.empty()) place.obstacle = other.obstacle;
   if (are_unequal(place.nnodes, other.nnodes) || are_unequal(place.node_rank, other.node_rank)) {
-    place.obstacle = place.system + " (" + said(place) + ") and " + other.system + " (" + said(other) +
+    place.obstacle = place.system + " (" + sources_text(place) + ") and " + other.system + " (" + sources_text(other) +
                      ") contradict each other: give --nnodes and --node_rank";
   }
   place.system += ", " + other.system;

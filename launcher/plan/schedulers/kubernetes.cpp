@@ -18,8 +18,8 @@ std::optional<ScheduledPlace> read_pods(const ProcessContext& context) {
   read_nodes(context, "WORLD_SIZE", "RANK", place);
   // PyTorchJob v1 since 1.7 counts processes in WORLD_SIZE, but still pods in RANK; its variables also have the number
   // of processes per pod.
-  if (const auto nodes = number_of(context, "PET_NNODES", 1, kMostScheduledNodes)) place.nnodes = nodes;
-  place.nproc_per_node = number_of(context, "NPROC_PER_NODE", 1, kMostScheduledNodes);
+  if (const auto nodes = number_of(context, "PET_NNODES", 1, kMaxScheduledNodes)) place.nnodes = nodes;
+  place.nproc_per_node = number_of(context, "NPROC_PER_NODE", 1, kMaxScheduledNodes);
   return place;
 }
 
@@ -38,7 +38,7 @@ std::optional<ScheduledPlace> read_leader_worker_set(const ProcessContext& conte
 std::optional<ScheduledPlace> read_indexed_job(const ProcessContext& context) {
   if (!has(context, "JOB_COMPLETION_INDEX")) return std::nullopt;
   return ScheduledPlace{.system = "indexed Job",
-                        .node_rank = number_of(context, "JOB_COMPLETION_INDEX", 0, kMostScheduledNodes)};
+                        .node_rank = number_of(context, "JOB_COMPLETION_INDEX", 0, kMaxScheduledNodes)};
 }
 
 }  // namespace launcher

@@ -20,15 +20,15 @@ struct ProcessContext {
   std::function<std::optional<std::string>(const std::string& path)> file{};
 };
 
-inline constexpr std::size_t kLargestFile = 4 << 20;  // 16 hosts' names for each of 10,000 nodes
+inline constexpr std::size_t kMaxFileBytes = 4 << 20;  // 16 hosts' names for each of 10,000 nodes
 
 inline std::optional<std::string> read_scheduler_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
-  std::string content(kLargestFile + 1, '\0');
+  std::string content(kMaxFileBytes + 1, '\0');
   file.read(content.data(), static_cast<std::streamsize>(content.size()));
   content.resize(static_cast<std::size_t>(file.gcount()));
-  if (file.bad() || content.size() > kLargestFile) return std::nullopt;
+  if (file.bad() || content.size() > kMaxFileBytes) return std::nullopt;
   return content;
 }
 

@@ -21,7 +21,7 @@ std::optional<ScheduledPlace> read(const ProcessContext& context, const Starter&
   if (!has(context, starter.rank) || !has(context, starter.size)) return std::nullopt;
   ScheduledPlace place{.system = starter.name};
   read_nodes(context, starter.size, starter.rank, place);
-  const auto local = number_of(context, starter.local_size, 1, kMostScheduledNodes);
+  const auto local = number_of(context, starter.local_size, 1, kMaxScheduledNodes);
   if (!local && place.nnodes->value > 1) {
     place.obstacle = std::string(starter.name) + " started ddprun " + std::to_string(place.nnodes->value) + " times (" +
                      place.nnodes->why + ") without saying on how many nodes: give --nnodes and --node_rank";

@@ -53,7 +53,7 @@ std::optional<ScheduledPlace> read_slurm(const ProcessContext& context) {
 
   const auto step = ddp::detail::slurm_step(context.variable);
   if (!step) {
-    const auto nodes = number_of(context, "SLURM_JOB_NUM_NODES", 1, kMostScheduledNodes);
+    const auto nodes = number_of(context, "SLURM_JOB_NUM_NODES", 1, kMaxScheduledNodes);
     // A batch script has a task number; a shell of salloc has none, and is used to try things on one node.
     if (nodes && nodes->value > 1 && has(context, "SLURM_PROCID")) {
       place.obstacle = "this Slurm job has " + std::to_string(nodes->value) + " nodes (" + nodes->why +

@@ -8,7 +8,7 @@
 namespace launcher {
 namespace {
 
-constexpr std::size_t kMostShown = 80;
+constexpr std::size_t kMaxShownBytes = 80;
 
 Sourced<int> parse(const std::string& name, const std::string& text, int lowest, int highest) {
   int value = 0;
@@ -34,7 +34,7 @@ bool has(const ProcessContext& context, const std::string& name) {
 }
 
 std::string shown(std::string_view name, std::string_view value) {
-  const std::string_view front = beginning(value, kMostShown);
+  const std::string_view front = beginning(value, kMaxShownBytes);
   return std::string(name) + "=" + printable(front) + (front.size() < value.size() ? "..." : "");
 }
 
@@ -56,8 +56,8 @@ Sourced<std::string> sourced_text(const std::string& name, const std::string& va
 
 void read_nodes(const ProcessContext& context, const std::string& name, const std::string& index,
                 ScheduledPlace& place) {
-  place.nnodes = required(context, name, index, 1, kMostScheduledNodes);
-  place.node_rank = required(context, index, name, 0, kMostScheduledNodes);
+  place.nnodes = required(context, name, index, 1, kMaxScheduledNodes);
+  place.node_rank = required(context, index, name, 0, kMaxScheduledNodes);
   if (place.node_rank->value >= place.nnodes->value) {
     throw std::invalid_argument(place.node_rank->why + " is not below " + place.nnodes->why);
   }

@@ -10,7 +10,7 @@
 
 namespace launcher {
 
-constexpr int kMostScheduledNodes = 1 << 16;
+constexpr int kMaxScheduledNodes = 1 << 16;
 
 // The variable's value; an empty one counts as unset, as it does for options.
 std::optional<std::string> text_of(const ProcessContext& context, const std::string& name);

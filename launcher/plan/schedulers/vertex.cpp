@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostPools = 64;
+constexpr std::size_t kMaxPools = 64;
 
 [[noreturn]] void refuse(const std::string& variable, const std::string& why) {
   throw std::invalid_argument(variable + ": " + why);
@@ -28,7 +28,7 @@ std::vector<std::string> training_pools(const Json& cluster) {
   for (const char* name : {"chief", "master", "worker"}) {
     if (cluster.contains(name)) pools.emplace_back(name);
   }
-  for (std::size_t number = 0; number < kMostPools; ++number) {
+  for (std::size_t number = 0; number < kMaxPools; ++number) {
     if (const std::string name = "workerpool" + std::to_string(number); cluster.contains(name)) pools.push_back(name);
   }
   return pools;
@@ -91,7 +91,7 @@ ScheduledPlace read(const std::string& variable, const std::string& text) {
     if (pool == own.pool && own.index < machines.size()) place_of_own = count + own.index;
     count += machines.size();
   }
-  if (!place_of_own || count > kMostScheduledNodes) {
+  if (!place_of_own || count > kMaxScheduledNodes) {
     refuse(variable, "its task, " + shown("type", own.pool) + " and index=" + std::to_string(own.index) +
                          ", is not one of the " + std::to_string(count) + " machines that train");
   }

@@ -23,7 +23,8 @@ std::string carried_frame(std::uint32_t round, std::string_view bytes) {
 std::vector<std::string> fuzz::seeds() {
   const launcher::FailureNotice notice{.node = 1, .exit_status = 44, .text = "rank 3 on host b was killed by SIGSEGV"};
   return {
-      framed(Hello{.host = "b", .nnodes = 2, .node_rank = 1, .trouble = launcher::JoinFailure{"no such program", 127}}),
+      framed(Hello{
+          .host = "b", .nnodes = 2, .node_rank = 1, .start_failure = launcher::JoinFailure{"no such program", 127}}),
       framed(Challenge{"abc"}) + framed(Answer{"abc", "def", "012", "session", 100, false}) +
           framed(Welcome{"def", "345", 7}),
       framed(NodeDropped{}) + acknowledgement(77) + framed(Acknowledged{1}) + acknowledgement(~std::uint64_t{0}),

@@ -33,7 +33,7 @@ void check_value(const std::string& text) {
   if (const auto stored = parse_history(text, kNow)) {
     fuzz::require(stored->history.rounds >= 0 && stored->history.restarts >= 0, "counts are no less than nothing");
     fuzz::require(parse_history(to_json(stored->history, stored->host, kNow), kNow).has_value(), "it can be written");
-    handed_on(*stored, kNow.steady);
+    history_for_successor(*stored, kNow.steady);
   }
 }
 

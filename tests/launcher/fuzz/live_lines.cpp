@@ -52,7 +52,7 @@ fuzz::Outcome fuzz::run(std::string_view input) {
     input.remove_prefix(std::min(piece, input.size()));
     if (round % 3 == 0 && lines.is_waiting()) lines.settle(finished);
     std::vector<ShownRow> rows = lines.rows(columns);
-    fuzz::require(rows.size() <= LiveLines::kMostRows + 1, "few rows");
+    fuzz::require(rows.size() <= LiveLines::kMaxRows + 1, "few rows");
     for (const ShownRow& row : rows) fuzz::require(row.columns <= columns && is_harmless(row.text), "a harmless row");
     screen.paint("", std::move(rows), columns, painted);
     painted.clear();

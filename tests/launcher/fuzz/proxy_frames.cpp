@@ -36,7 +36,7 @@ bool serve(std::string_view bytes, std::size_t piece) {
     while (!bytes.empty() && is_kept) {
       is_kept = links.on_received(1, bytes.substr(0, piece));
       bytes.remove_prefix(std::min(piece, bytes.size()));
-      links.on_room(1);
+      links.on_space_available(1);
     }
     fuzz::require(is_kept == (links.links() == 1), "a link that says nonsense is dropped");
     fuzz::require(is_kept || links.clients() == 0, "a link's clients go with it");

@@ -38,7 +38,7 @@ bool check_prefix(std::string_view text) {
 }
 
 void check_torchruns_prefix(std::string_view text) {
-  const PrefixTemplate prefix = PrefixTemplate::of_torchrun(text, "role");
+  const PrefixTemplate prefix = PrefixTemplate::from_torchrun(text, "role");
   fuzz::require(prefix.expand({}, "host", "stdout", "").size() <= text.size(), "no field is longer than its name");
   if (text.find('$') == std::string_view::npos)
     fuzz::require(prefix.expand({}, "", "", "") == text, "what is no field is text");

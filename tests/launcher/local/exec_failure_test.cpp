@@ -16,7 +16,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr ExecLimits kLimits{.of_both = 1 << 20, .of_one = 128 << 10};
+constexpr ExecLimits kLimits{.total_bytes_limit = 1 << 20, .string_bytes_limit = 128 << 10};
 
 TEST_CASE("ExecFailure: says what to look at") {
   CHECK(exec_failure_text("./p", ENOENT, {}, {}, kLimits) ==
@@ -34,10 +34,10 @@ TEST_CASE("ExecFailure: names what is too big") {
   CHECK(exec_failure_text("p", E2BIG, Words{"p", "x" + most}, Words{"A=1"}, kLimits) ==
         "cannot execute p: Argument list too long (argument 1 has 128 KiB, and the kernel accepts at most 128 KiB in "
         "one)");
-  CHECK(
-      exec_failure_text("p", E2BIG, Words{"p", most}, Words{most, most}, {.of_both = 256 << 10, .of_one = 128 << 10}) ==
-      "cannot execute p: Argument list too long (the arguments have 129 KiB and the environment has 257 KiB; the "
-      "limit for both is 256 KiB, a quarter of ulimit -s)");
+  CHECK(exec_failure_text("p", E2BIG, Words{"p", most}, Words{most, most},
+                          {.total_bytes_limit = 256 << 10, .string_bytes_limit = 128 << 10}) ==
+        "cannot execute p: Argument list too long (the arguments have 129 KiB and the environment has 257 KiB; the "
+        "limit for both is 256 KiB, a quarter of ulimit -s)");
 }
 
 // What the kernel makes of a program with these: 0, or its error.
@@ -63,7 +63,7 @@ int execute(const Words& arguments, const Words& environment, const rlimit* stac
 }
 
 TEST_CASE("ExecFailure: what it calls too long is what the kernel refuses, to the byte, whatever its pages") {
-  const std::string most(exec_limits().of_one - 1, 'x');
+  const std::string most(exec_limits().string_bytes_limit - 1, 'x');
   CHECK(execute({"p", most}, {}) == 0);
   CHECK(execute({"p", most + "x"}, {}) == E2BIG);
   CHECK(execute({"p"}, {"V=" + most.substr(2)}) == 0);
@@ -87,10 +87,10 @@ TEST_CASE("ExecFailure: on a machine with pages of 64 KiB one string may have 2 
 }
 
 TEST_CASE("ExecFailure: the limit for both follows the stack's, between the kernel's lowest and highest") {
-  CHECK(exec_limits(4096, 8 << 20).of_both == 2 << 20);
-  CHECK(exec_limits(4096, 64 << 10).of_both == 128 << 10);
+  CHECK(exec_limits(4096, 8 << 20).total_bytes_limit == 2 << 20);
+  CHECK(exec_limits(4096, 64 << 10).total_bytes_limit == 128 << 10);
   const auto unlimited = exec_limits(4096, RLIM_INFINITY);
-  CHECK(unlimited.of_both == 6 << 20);
+  CHECK(unlimited.total_bytes_limit == 6 << 20);
   CHECK_THAT(exec_failure_text("p", E2BIG, {}, {}, unlimited),
              Catch::Matchers::EndsWith("the limit for both is 6144 KiB, the maximum of the kernel)"));
 }
@@ -102,7 +102,7 @@ TEST_CASE("ExecFailure: the limit for both is the kernel's own") {
   if (stack.rlim_max < 32 << 20) SKIP("the stack's hard limit is too low");
   for (const rlim_t bytes : {rlim_t{1} << 20, rlim_t{32} << 20}) {
     const rlimit limit{.rlim_cur = bytes, .rlim_max = stack.rlim_max};
-    const auto both = exec_limits(4096, bytes).of_both;
+    const auto both = exec_limits(4096, bytes).total_bytes_limit;
     const std::string each(32 << 10, 'a');
     const std::size_t count = both / (each.size() + 1 + sizeof(char*));
     INFO(bytes);
@@ -115,7 +115,7 @@ TEST_CASE("ExecFailure: many small ones are counted with their ends and pointers
   const Words arguments(1024, std::string(1015, 'a'));
   CHECK_THAT(
       exec_failure_text("p", E2BIG, arguments, Words(2048, "B=" + std::string(501, 'b')),
-                        {.of_both = 2 << 20, .of_one = 128 << 10}),
+                        {.total_bytes_limit = 2 << 20, .string_bytes_limit = 128 << 10}),
       Catch::Matchers::EndsWith("(the arguments have 1024 KiB and the environment has 1024 KiB; the limit for both is "
                                 "2048 KiB, a quarter of ulimit -s)"));
 }

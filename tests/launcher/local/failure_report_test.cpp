@@ -109,7 +109,7 @@ TEST_CASE("FirstFailure: unbelievable times are ignored") {
     RankEnd odd = exited(1, 51, 900);
     odd.error = ErrorRecord{"odd", time};
     CHECK(exit_status(ended_job({exited(0, 50, 500), odd})) == 50);
-    CHECK(trouble_time(odd, ended_job({odd})) == at(0.9));
+    CHECK(failure_time(odd, ended_job({odd})) == at(0.9));
   }
 }
 
@@ -248,7 +248,7 @@ TEST_CASE("ExitStatusOf: torchrun's is one for whatever comes from the ranks") {
   CHECK(torchrun_exit_status(ended_job({exited(0, 124, 1)})) == 1);
   CHECK(torchrun_exit_status(ended_job({exited(0, 85, 1, true)}, SIGTERM)) == 1);
   JobEnd late = ended_job({killed(0, SIGTERM, 1, true)});
-  late.late_reason = "it took too long";
+  late.timeout_reason = "it took too long";
   CHECK(torchrun_exit_status(late) == 124);
   CHECK_THAT(failure_report(late), ContainsSubstring("stopped because it took too long"));
 }

@@ -42,7 +42,7 @@ TEST_CASE("PrefixTemplate: other braces are text") {
 
 TEST_CASE("PrefixTemplate: torchrun's templates are filled in") {
   const auto expanded = [](std::string_view text) {
-    return PrefixTemplate::of_torchrun(text, "tr{rank}").expand({.rank = 12, .local_rank = 4}, "node7", "stderr", "");
+    return PrefixTemplate::from_torchrun(text, "tr{rank}").expand({.rank = 12, .local_rank = 4}, "node7", "stderr", "");
   };
   CHECK(expanded("[${role_name}${local_rank}]:") == "[tr{rank}4]:");
   CHECK(expanded("$rank,$local_rank;$ranks $$ ${other} ${rank $") == "12,4;$ranks $ ${other} ${rank $");
@@ -60,12 +60,12 @@ TEST_CASE("PrefixTemplate: unknown fields are refused, with the whole template a
 
 TEST_CASE("PrefixTemplate: an empty one is known as such, and values are not looked at again") {
   CHECK(PrefixTemplate("").is_empty());
-  CHECK(PrefixTemplate::of_torchrun("", "role").is_empty());
+  CHECK(PrefixTemplate::from_torchrun("", "role").is_empty());
   CHECK_FALSE(PrefixTemplate(" ").is_empty());
-  CHECK_FALSE(PrefixTemplate::of_torchrun("${time} {time}", "").has_time());
+  CHECK_FALSE(PrefixTemplate::from_torchrun("${time} {time}", "").has_time());
   CHECK(PrefixTemplate("{host}{stream}{time}").expand({}, "{rank}", "{host}", "{stream}") == "{rank}{host}{stream}");
-  CHECK(PrefixTemplate::of_torchrun("$hostname:${hostname}", "").expand({}, "vm", "", "") == "vm:vm");
-  CHECK(PrefixTemplate::of_torchrun("${role_name}", "$rank").expand({.rank = 3}, "", "", "") == "$rank");
+  CHECK(PrefixTemplate::from_torchrun("$hostname:${hostname}", "").expand({}, "vm", "", "") == "vm:vm");
+  CHECK(PrefixTemplate::from_torchrun("${role_name}", "$rank").expand({.rank = 3}, "", "", "") == "$rank");
 }
 
 const std::string kPieces[] = {"{",        "}",      "{rank}", "{local_rank}", "{host}",
@@ -133,7 +133,7 @@ TEST_CASE("PrefixTemplate: torchrun's templates of random pieces are filled in a
     for (unsigned i = random() % 8; i > 0; --i) text += pieces[random() % std::size(pieces)];
     const auto expected = safe_substitute(text);
     CAPTURE(text);
-    REQUIRE(PrefixTemplate::of_torchrun(text, "trainer").expand({.rank = 12, .local_rank = 4}, "h", "s", "t") ==
+    REQUIRE(PrefixTemplate::from_torchrun(text, "trainer").expand({.rank = 12, .local_rank = 4}, "h", "s", "t") ==
             expected);
     changed += expected != text ? 1 : 0;
   }

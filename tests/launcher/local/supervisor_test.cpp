@@ -129,7 +129,7 @@ class Attempt {
     }
     text += "status " + std::to_string(exit_status(end));
     if (end.stop_signal != 0) text += ", told by " + std::to_string(end.stop_signal);
-    if (end.is_late()) text += ", late: " + end.late_reason;
+    if (end.is_late()) text += ", late: " + end.timeout_reason;
     if (end.elsewhere) text += ", elsewhere: " + end.elsewhere->text;
     if (supervisor_->must_end_now()) text += ", impatient";
     if (!descendants_of(::getpid()).empty()) text += ", with processes left";
@@ -290,13 +290,13 @@ TEST_CASE_METHOD(SupervisorTest,
   CHECK(attempt(1, [](Attempt& attempt) {
           attempt.when({"ready.0"}, [&] {
             attempt.supervisor_->stop_because({.node = 3, .exit_status = 44, .text = "rank 9 failed"});
-            attempt.supervisor_->stop_late("the time was over");
+            attempt.supervisor_->stop_on_timeout("the time was over");
           });
           return attempt.run(kWait) + " / " + attempt.stops_;
         }) == "0 was killed by SIGTERM when told, status 44, elsewhere: rank 9 failed / ");
   CHECK(attempt(1, [](Attempt& attempt) {
           attempt.when({"ready.0"}, [&] {
-            attempt.supervisor_->stop_late("the time was over");
+            attempt.supervisor_->stop_on_timeout("the time was over");
             attempt.supervisor_->stop_because({.node = 3, .exit_status = 44, .text = "rank 9 failed"});
           });
           return attempt.run(kWait);

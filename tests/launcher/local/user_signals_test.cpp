@@ -22,11 +22,11 @@ std::string status(const std::string& blocked, const std::string& ignored, const
 TEST_CASE("Disposition: is read from the masks") {
   const std::string none = "0000000000000000";
   const std::string first = "0000000000000200";  // bit 9: SIGUSR1
-  CHECK(disposition_in(status(none, none, none), SIGUSR1) == kEnds);
-  CHECK(disposition_in(status(none, none, first), SIGUSR1) == kTakes);
+  CHECK(disposition_in(status(none, none, none), SIGUSR1) == kTerminates);
+  CHECK(disposition_in(status(none, none, first), SIGUSR1) == kHandles);
   CHECK(disposition_in(status(first, none, none), SIGUSR1) == kBlocks);
   CHECK(disposition_in(status(none, first, none), SIGUSR1) == kIgnores);
-  CHECK(disposition_in(status(none, first, first), SIGUSR2) == kEnds);
+  CHECK(disposition_in(status(none, first, first), SIGUSR2) == kTerminates);
   CHECK(disposition_in("", SIGUSR1) == kUnknown);
   CHECK(disposition_in("SigBlk:\t\nSigIgn:\tx\nSigCgt:", SIGUSR1) == kUnknown);
 }
@@ -42,7 +42,7 @@ class Targets {
   }
   static std::vector<pid_t> pids(const SignalTargets& targets) {
     std::vector<pid_t> found;
-    for (const ProcessIdentity& process : targets.takers) found.push_back(process.pid);
+    for (const ProcessIdentity& process : targets.handlers) found.push_back(process.pid);
     return found;
   }
   std::vector<ProcessIdentity> processes_;
@@ -50,29 +50,29 @@ class Targets {
 };
 
 TEST_CASE_METHOD(Targets, "Targets: a rank that takes the signal gets it alone, whatever it started") {
-  add(10, 1, kTakes);
-  add(11, 10, kTakes);
+  add(10, 1, kHandles);
+  add(11, 10, kHandles);
   CHECK(pids(find({{10, 0}})) == std::vector<pid_t>{10});
 }
 
 TEST_CASE_METHOD(Targets, "Targets: behind a shell the nearest handlers get it") {
-  add(10, 1, kEnds);
-  add(20, 1, kTakes);
+  add(10, 1, kTerminates);
+  add(20, 1, kHandles);
   add(11, 10, kIgnores);
-  add(12, 10, kTakes);
-  add(13, 11, kTakes);
-  add(14, 12, kTakes);
+  add(12, 10, kHandles);
+  add(13, 11, kHandles);
+  add(14, 12, kHandles);
   const SignalTargets targets = find({{10, 0}, {20, 1}});
   CHECK(pids(targets) == std::vector<pid_t>{20, 12, 13});
   CHECK(targets.without.empty());
 }
 
 TEST_CASE_METHOD(Targets, "Targets: a rank with a blocker is left for later") {
-  add(10, 1, kEnds);
+  add(10, 1, kTerminates);
   add(11, 10, kBlocks);
-  add(12, 11, kTakes);
+  add(12, 11, kHandles);
   add(20, 1, kBlocks);
-  add(30, 1, kTakes);
+  add(30, 1, kHandles);
   const SignalTargets targets = find({{10, 0}, {20, 1}, {30, 2}});
   CHECK(pids(targets) == std::vector<pid_t>{30});
   CHECK(targets.without.empty());
@@ -81,13 +81,13 @@ TEST_CASE_METHOD(Targets, "Targets: a rank with a blocker is left for later") {
 }
 
 TEST_CASE_METHOD(Targets, "Targets: ranks in which nobody takes it are named") {
-  add(10, 1, kEnds);
+  add(10, 1, kTerminates);
   add(20, 1, kIgnores);
-  add(30, 1, kEnds);
-  add(31, 30, kEnds);
-  add(40, 1, kTakes);  // no rank: a helper that was left behind
+  add(30, 1, kTerminates);
+  add(31, 30, kTerminates);
+  add(40, 1, kHandles);  // no rank: a helper that was left behind
   const SignalTargets targets = find({{10, 5}, {20, 6}, {30, 2}});
-  CHECK(targets.takers.empty());
+  CHECK(targets.handlers.empty());
   CHECK(targets.without == std::vector<int>{2, 5});
 }
 

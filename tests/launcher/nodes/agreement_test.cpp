@@ -84,7 +84,8 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: a node 0 that starts while the job r
 
 TEST_CASE_METHOD(AgreementTest, "Agreement: a launcher that an address leads back to itself is not its own rival") {
   const control::Hello own{.host = "here", .launcher = "one and the same", .nnodes = 2, .node_rank = 0};
-  Coordinator coordinator(loop, messages, {.host = own, .meeting = "here", .timeout = [] { return 1000ms; }});
+  Coordinator coordinator(loop, messages,
+                          {.host = own, .rendezvous_address = "here", .timeout = [] { return 1000ms; }});
   store::StoreServer store(loop, messages, {.port = static_cast<std::uint16_t>(port)});
   store.set(kControlPortKey, std::to_string(coordinator.port()));
   coordinator.begin_round(0, store);
@@ -111,7 +112,7 @@ TEST_CASE_METHOD(AgreementTest, "Agreement: a launcher that an address leads bac
 TEST_CASE_METHOD(AgreementTest, "Agreement: what keeps a node from starting is told to all, whichever node it is") {
   for (const int troubled : {0, 2}) {
     RendezvousSettings settings = settings_of(troubled, 1);
-    settings.trouble = JoinFailure{"there is no such program", 127};
+    settings.start_failure = JoinFailure{"there is no such program", 127};
     nodes[static_cast<std::size_t>(troubled)] = launcher(settings);
     begin(0);
     run_until_all(cannot_meet);

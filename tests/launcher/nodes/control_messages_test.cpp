@@ -33,7 +33,7 @@ std::vector<Message> one_of_each_kind() {
                 .max_restarts = 1,
                 .local_world_size = 8,
                 .role = "trainer",
-                .trouble = JoinFailure{"there is no such program", 127}},
+                .start_failure = JoinFailure{"there is no such program", 127}},
           Hello{.nnodes = 2},
           Challenge{"abc"},
           Challenge{"abc", 0},

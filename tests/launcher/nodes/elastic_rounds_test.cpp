@@ -27,7 +27,7 @@ class RoundsTest {
 
   Rounds::Decisions come(Id id) {
     const auto first = rounds.arrived(id, "host" + std::to_string(id), now);
-    return first.begin || !first.turned_away.empty() ? first : rounds.ready(id, now);
+    return first.begin || !first.rejected.empty() ? first : rounds.ready(id, now);
   }
   // All of `ids`, which are the most that there may be.
   void begin(const std::vector<Id>& ids) {
@@ -83,10 +83,10 @@ TEST_CASE_METHOD(RoundsTest,
   rounds.left(2, now, true);
   REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
   rounds.ready(0, now);
-  REQUIRE(rounds.next_time() == now + options.come_back);
+  REQUIRE(rounds.next_time() == now + options.return_timeout);
   SECTION("they have ended") {
-    CHECK_FALSE(rounds.at(now + options.come_back - 1ms).end);
-    const auto late = rounds.at(now + options.come_back);
+    CHECK_FALSE(rounds.at(now + options.return_timeout - 1ms).end);
+    const auto late = rounds.at(now + options.return_timeout);
     REQUIRE(late.end);
     CHECK(late.end->exit_status == 1);
     CHECK_THAT(
@@ -94,7 +94,7 @@ TEST_CASE_METHOD(RoundsTest,
         ContainsSubstring("has had no connection to any other node for so long that the other nodes have ended"));
   }
   SECTION("one of them is there again") {
-    now += options.come_back - 1ms;
+    now += options.return_timeout - 1ms;
     CHECK_FALSE(come(3).begin);  // the other one may follow
     REQUIRE(rounds.next_time() == now + 3s);
     const auto begun = rounds.at(now + 3s);
@@ -201,16 +201,16 @@ TEST_CASE("Rounds: a host that has failed often enough is left out, and so is wh
   rounds.arrived(2, "c", kStart);
   for (const Id id : {0, 1, 2}) ready(id);
   REQUIRE(rounds.is_over(Cause::kFailure, "b", kStart).empty());
-  CHECK(rounds.left_out().turned_away.empty());
+  CHECK(rounds.left_out().rejected.empty());
   for (const Id id : {0, 1, 2}) ready(id);
   REQUIRE(rounds.is_over(Cause::kFailure, "b", kStart).empty());
-  const auto away = rounds.left_out().turned_away;
+  const auto away = rounds.left_out().rejected;
   REQUIRE(away.size() == 1);
   CHECK(away[0].first == 1);
   CHECK_THAT(away[0].second.text, ContainsSubstring("host b has failed 2 times"));
   ready(0);
   CHECK(ready(2).begin->nodes == std::vector<Id>{0, 2});
-  CHECK(rounds.arrived(7, "b", kStart).turned_away.size() == 1);
+  CHECK(rounds.arrived(7, "b", kStart).rejected.size() == 1);
 }
 
 TEST_CASE("Rounds: the job ends when the host that coordinates it would be left out") {
@@ -351,7 +351,7 @@ class Crowd {
     apply(rounds_->left_out());
   }
   void apply(const Rounds::Decisions& decisions) {
-    for (const auto& [id, reason] : decisions.turned_away) {
+    for (const auto& [id, reason] : decisions.rejected) {
       CHECK(id != 0);
       nodes_.erase(id);
       apply(rounds_->left(id, now_));
@@ -423,8 +423,8 @@ TEST_CASE("cause_of: a launcher that is told to stop leaves, and no failure is c
 TEST_CASE("cause_of: the end of the job's time is decided for all nodes, wherever it was noticed") {
   for (const int node : {0, 1}) {
     for (const bool is_replaceable : {true, false}) {
-      CHECK(cause_of(of_node(node, notice_of_lateness("h", "late", false)), is_replaceable) == Cause::kFinal);
-      CHECK(cause_of(of_node(node, notice_of_lateness("h", "hang", true)), is_replaceable) == Cause::kFailure);
+      CHECK(cause_of(of_node(node, notice_of_timeout("h", "late", false)), is_replaceable) == Cause::kFinal);
+      CHECK(cause_of(of_node(node, notice_of_timeout("h", "hang", true)), is_replaceable) == Cause::kFailure);
       CHECK(cause_of(of_node(node, {.exit_status = 7}), is_replaceable) == Cause::kFailure);
       CHECK(cause_of(of_node(node, {.is_regrouping = true}), is_replaceable) == Cause::kJoin);
     }

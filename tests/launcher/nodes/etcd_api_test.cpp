@@ -89,7 +89,7 @@ TEST_CASE("etcd: the outcome of a transaction") {
       {"response_range":{"header":{"revision":"2"},"count":"1","kvs":[{"key":"Zm9v","create_revision":"2",
        "mod_revision":"5","version":"1","value":"YmFy","lease":"2324035681705873927"}]}}]})"});
   REQUIRE(outcome);
-  CHECK(outcome->held);
+  CHECK(outcome->succeeded);
   REQUIRE(outcome->found.contains("foo"));
   CHECK(outcome->found.at("foo").value == "bar");
   CHECK(outcome->found.at("foo").revision == 5);
@@ -97,7 +97,7 @@ TEST_CASE("etcd: the outcome of a transaction") {
   // Protocol buffers leave out what is false, 0 or empty.
   const auto failed = parse_outcome({200, R"({"header":{},"responses":[{"response_range":{"header":{}}}]})"});
   REQUIRE(failed);
-  CHECK_FALSE(failed->held);
+  CHECK_FALSE(failed->succeeded);
   CHECK(failed->found.empty());
   const auto no_lease = parse_outcome({404, R"({"error":"etcdserver: requested lease not found","code":5})"});
   REQUIRE(no_lease);

@@ -57,14 +57,14 @@ TEST_CASE("etcd: what a coordinator has counted comes back on the clock of anoth
   CHECK(stored->history.nodes == 2);
   REQUIRE(stored->history.recent_restarts.size() == 1);
   CHECK(stored->history.recent_restarts[0] == here.steady - 30min);
-  const History after = handed_on(*stored, here.steady);
+  const History after = history_for_successor(*stored, here.steady);
   CHECK(after.restarts == 4);
   CHECK(after.recent_restarts.size() == 2);
   CHECK(after.host_failures.at("b") == 3);
   const auto in_good_order = parse_history(to_json(history, "", there), here);
-  CHECK(handed_on(*in_good_order, here.steady).restarts == 3);
+  CHECK(history_for_successor(*in_good_order, here.steady).restarts == 3);
   const auto before_the_first_round = parse_history(to_json(History{}, "b", there), here);
-  CHECK(handed_on(*before_the_first_round, here.steady).restarts == 0);
+  CHECK(history_for_successor(*before_the_first_round, here.steady).restarts == 0);
   CHECK_FALSE(parse_history(R"({"host":"a","rounds":1,"nodes":1})", here));
   CHECK_FALSE(parse_history(R"({"host":"a","rounds":1,"nodes":1,"restarts":0,"recent":["x"]})", here));
   CHECK_FALSE(parse_history(R"({"host":"a","rounds":1,"nodes":1,"restarts":0,"failures":{"a":"x"}})", here));

@@ -150,7 +150,7 @@ TEST_CASE_METHOD(RendezvousTest, "Rendezvous: a node that was stopped before all
   nodes[0]->begin_round(0);
   nodes[2]->begin_round(0);
   run_for(50ms);
-  nodes[2]->announce({.exit_status = 143, .text = "told to stop", .may_come_again = true});
+  nodes[2]->announce({.exit_status = 143, .text = "told to stop", .may_rejoin = true});
   nodes[2] = launcher(2, 7);
   nodes[1]->begin_round(0);
   run_for(50ms);

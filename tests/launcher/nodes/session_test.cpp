@@ -50,8 +50,8 @@ class SessionTest {
             .on_message =
                 [&end](const Message& message) { end.rounds.push_back(std::get<Acknowledged>(message).round); },
             .on_sign_of_life = [] {},
-            .on_carried = [&end](std::uint32_t, std::string_view bytes) { end.carried += bytes; },
-            .on_room = [&end] { ++end.rooms; },
+            .on_relayed = [&end](std::uint32_t, std::string_view bytes) { end.carried += bytes; },
+            .on_space_available = [&end] { ++end.rooms; },
             .on_closed = [&end](const std::string& reason) { end.closed = reason; },
             .on_disconnected = [](bool) { return true; }});
   }
@@ -101,7 +101,7 @@ TEST_CASE_METHOD(SessionTest, "Session: whatever is lost with connections, all c
         const std::string bytes(dice() % 40'000, static_cast<char>('a' + step % 26));
         if (!link.has_room()) break;
         carried[from] += bytes;
-        link.carry(7, bytes);
+        link.relay_bytes(7, bytes);
         link.flush();
         break;
       }
@@ -132,7 +132,7 @@ TEST_CASE_METHOD(SessionTest, "Session: what is said without a connection comes 
   CHECK_FALSE(node.link->is_connected());
   CHECK(node.link->is_open());
   node.link->send(Acknowledged{1});
-  node.link->carry(7, "carried");
+  node.link->relay_bytes(7, "carried");
   replace_connection();
   REQUIRE(run_until([&] { return coordinator.carried == "carried"; }));
   CHECK(coordinator.rounds == std::vector<int>{1});
@@ -143,7 +143,7 @@ TEST_CASE_METHOD(SessionTest, "Session: what was carried is kept within bounds u
   std::size_t carried = 0;
   const std::string piece(kMaxCarriedBytes, 'p');
   while (node.link->has_room()) {
-    node.link->carry(7, piece);
+    node.link->relay_bytes(7, piece);
     node.link->flush();
     carried += piece.size();
     REQUIRE(carried < std::size_t{8} << 20);

@@ -68,13 +68,14 @@ class TwoLaunchers {
         loop, UniqueFd(ends[0]),
         control::ControlLink::Callbacks{.on_message = [](const control::Message&) {},
                                         .on_sign_of_life = [] {},
-                                        .on_carried =
+                                        .on_relayed =
                                             [store_channel = store_channel_](std::uint32_t, std::string_view bytes) {
                                               if (store_channel->on_bytes) store_channel->on_bytes(bytes);
                                             },
-                                        .on_room =
+                                        .on_space_available =
                                             [store_channel = store_channel_] {
-                                              if (store_channel->on_room) store_channel->on_room();
+                                              if (store_channel->on_space_available)
+                                                store_channel->on_space_available();
                                             },
                                         .on_closed =
                                             [store_channel = store_channel_](const std::string&) {
@@ -86,11 +87,11 @@ class TwoLaunchers {
         loop, UniqueFd(ends[1]),
         control::ControlLink::Callbacks{.on_message = [](const control::Message&) {},
                                         .on_sign_of_life = [] {},
-                                        .on_carried =
+                                        .on_relayed =
                                             [this, &server](std::uint32_t, std::string_view bytes) {
-                                              if (!server.proxies().on_received(1, bytes)) to_node_->break_off();
+                                              if (!server.proxies().on_received(1, bytes)) to_node_->abort_session();
                                             },
-                                        .on_room = [&server] { server.proxies().on_room(1); },
+                                        .on_space_available = [&server] { server.proxies().on_space_available(1); },
                                         .on_closed = [&server](const std::string&) { server.proxies().drop(1); }});
     connect(*store_channel_, *to_store);
     connect(*back, *to_node_);
@@ -101,11 +102,11 @@ class TwoLaunchers {
   control::ControlLink& to_store() { return *to_store_; }
   bool is_open() const { return to_node_->is_open(); }
   // The launcher with the store ends.
-  void lose_store() { to_node_->break_off(); }
+  void lose_store() { to_node_->abort_session(); }
 
  private:
   static void connect(StoreChannel& store_channel, control::ControlLink& link) {
-    store_channel.send = [&link](std::string_view bytes) { link.carry(0, bytes); };
+    store_channel.send = [&link](std::string_view bytes) { link.relay_bytes(0, bytes); };
     store_channel.flush = [&link] { link.flush(); };
     store_channel.has_room = [&link] { return link.has_room(); };
   }
@@ -285,7 +286,7 @@ TEST_CASE_METHOD(StoreProxyTest, "StoreProxy: when a launcher goes, the store fo
     client.go_on();
     return server_->proxies().clients() == 1;
   }));
-  launchers_->to_store().break_off();
+  launchers_->to_store().abort_session();
   CHECK(run_until([&] { return server_->proxies().links() == 0; }));
   CHECK(server_->proxies().clients() == 0);
 }
@@ -317,11 +318,11 @@ TEST_CASE_METHOD(StoreProxyTest, "ControlLink: a message overtakes what the conn
   control::ControlLink link(loop_, UniqueFd(ends[0]),
                             {.on_message = [](const control::Message&) {},
                              .on_sign_of_life = [] {},
-                             .on_carried = [](std::uint32_t, std::string_view) {},
-                             .on_room = [] {},
+                             .on_relayed = [](std::uint32_t, std::string_view) {},
+                             .on_space_available = [] {},
                              .on_closed = [](const std::string&) {}});
   const std::string piece(control::kMaxCarriedBytes, 'p');
-  for (int i = 0; i < 100; ++i) link.carry(0, piece);
+  for (int i = 0; i < 100; ++i) link.relay_bytes(0, piece);
   CHECK_FALSE(link.has_room());
   link.flush();
   link.send(control::Acknowledged{5});
@@ -355,7 +356,7 @@ TEST_CASE_METHOD(StoreProxyTest, "StoreServer: a proxy that sends more than it m
     append_frame(bytes, FrameKind::kOpen, 1, {});
     append_frame(bytes, FrameKind::kTaken, 1, {}, 1);
   }
-  for (const char byte : bytes) launchers_->to_store().carry(0, std::string_view(&byte, 1));
+  for (const char byte : bytes) launchers_->to_store().relay_bytes(0, std::string_view(&byte, 1));
   launchers_->to_store().flush();
   CHECK(run_until([&] { return !launchers_->is_open(); }));
   CHECK(server_->proxies().links() == 0);

@@ -127,7 +127,7 @@ class Nodes {
                                .views = [this, node] { return views[static_cast<std::size_t>(node)]; },
                                .on_report = [this, node](const HangReport& report) { tell(node, "report", &report); },
                                .on_progress = [this, node] { tell(node, "progress"); },
-                               .on_silence = [this, node] { tell(node, "silence"); }}));
+                               .on_no_reply = [this, node] { tell(node, "silence"); }}));
     }
     views.resize(static_cast<std::size_t>(size));
   }

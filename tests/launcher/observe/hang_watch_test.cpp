@@ -143,8 +143,8 @@ TEST_CASE("Observer: a rank whose child works makes progress, though it has wait
           for (int i = 0; i < 5; ++i) observer.look(ranks, now += 1s);
           std::string text = observer.idle_time() >= 4s ? "waits, " : "works, ";
           ::kill(shell, SIGCONT);
-          comes_true([&] { return family_of(shell).size() == 3; });
-          const auto family = family_of(shell);
+          comes_true([&] { return process_tree_of(shell).size() == 3; });
+          const auto family = process_tree_of(shell);
           comes_true([&] {
             observer.look(ranks, now += 1s);
             std::this_thread::sleep_for(50ms);
@@ -166,11 +166,11 @@ TEST_CASE("ProcessorTime: grows with work only, of other processes too") {
   while (processor_time(::getpid()) < *own + 1'000'000) {
   }
   CHECK(processor_time(pid) == before);
-  CHECK(family_time({pid, ::getpid()}).value() > *before);
+  CHECK(process_tree_time({pid, ::getpid()}).value() > *before);
   CHECK_FALSE(processor_time(-1));
   constexpr pid_t kNobody = (1 << 22) + 1;  // above every process's number
   CHECK_FALSE(processor_time(kNobody));
-  CHECK_FALSE(family_time({pid, kNobody}));
+  CHECK_FALSE(process_tree_time({pid, kNobody}));
 }
 
 }  // namespace

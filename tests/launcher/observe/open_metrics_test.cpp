@@ -68,14 +68,14 @@ TEST_CASE("Findings: keep a hang until it ends, and the last delays") {
   findings.begin_delay(1, "first", now);
   for (int rank = 2; rank < 20; ++rank) findings.begin_delay(rank, "later", now);
   findings.end_delay(19, now);
-  CHECK(findings.delays().size() == Findings::kMostDelays);
+  CHECK(findings.delays().size() == Findings::kMaxDelays);
   CHECK(findings.delays().front().end == now);
   CHECK_FALSE(findings.delays().back().end);
 
   const auto document = status_document({.job = "cifar", .findings = findings}, {}, 0, now + std::chrono::seconds(5));
   CHECK(document.at("hang").at("seconds") == 125.0);
   CHECK(document.at("hang").at("kind") == "missing");
-  CHECK(document.at("stragglers").size() == Findings::kMostDelays);
+  CHECK(document.at("stragglers").size() == Findings::kMaxDelays);
   findings.end_hang();
   CHECK(status_document({.job = "cifar", .findings = findings}, {}, 0, now).at("hang").is_null());
   findings.begin_hang({}, now);

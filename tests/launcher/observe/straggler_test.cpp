@@ -72,20 +72,20 @@ class Job {
 };
 
 // What a tracker says of so many looks, with so many steps between two.
-std::vector<StragglerChange> watch(Job& job, int looks, int steps, StepIntervalBuilder& builder,
+std::vector<StragglerChange> watch(Job& job, int sample_count, int steps, StepIntervalBuilder& builder,
                                    StragglerTracker& tracker) {
   std::vector<StragglerChange> all;
-  for (int look = 0; look < looks; ++look) {
+  for (int look = 0; look < sample_count; ++look) {
     auto interval = builder.add(job.run(steps));
     if (!interval) continue;
     for (auto& news : tracker.add(std::move(*interval))) all.push_back(std::move(news));
   }
   return all;
 }
-std::vector<StragglerChange> watch(Job& job, int looks = 60, int steps = 50) {
+std::vector<StragglerChange> watch(Job& job, int sample_count = 60, int steps = 50) {
   StepIntervalBuilder builder;
   StragglerTracker tracker(0.1);
-  return watch(job, looks, steps, builder, tracker);
+  return watch(job, sample_count, steps, builder, tracker);
 }
 
 TEST_CASE("Straggler: a rank that takes a fifth longer is named with its phase, once") {
@@ -256,7 +256,7 @@ TEST_CASE("Straggler: the reason is what kernel and driver say of this rank and 
     std::string text = "not named";
     for (int look = 0; look < 60; ++look) {
       happens(job);
-      for (int rank = 0; rank < 3; ++rank) ++job.sample(rank).delays.looks;
+      for (int rank = 0; rank < 3; ++rank) ++job.sample(rank).delays.sample_count;
       for (const auto& news : watch(job, 1, 50, builder, tracker)) text = news.straggler.reason;
     }
     return text;
@@ -271,7 +271,7 @@ TEST_CASE("Straggler: the reason is what kernel and driver say of this rank and 
              ContainsSubstring("runnable but has no CPU"));
   CHECK_THAT(reason([](Job& job) { job.sample(2).delays.major_faults += 100; }), ContainsSubstring("swapped in"));
   CHECK_THAT(reason([](Job& job) { job.sample(2).delays.disk_us += 80'000; }), ContainsSubstring("waits for a disk"));
-  CHECK_THAT(reason([](Job& job) { ++job.sample(2).delays.disk_looks; }), ContainsSubstring("waits for a disk"));
+  CHECK_THAT(reason([](Job& job) { ++job.sample(2).delays.disk_sample_count; }), ContainsSubstring("waits for a disk"));
   CHECK(reason([](Job& job) { job.sample(2).delays.cpus = 1; }) == "it may use 1 CPU, the others 4");
   // 12.5 ms a step are its own.
   CHECK(reason([](Job& job) { job.sample(2).delays.on_cpu_us += 50 * 12'000; }) ==

@@ -86,22 +86,22 @@ TEST_CASE("ProgramHints: the number of ranks behind the program is said where th
 
 TEST_CASE("ProgramHints: a module's name has no ending, and variables that are exported exist") {
   Options options = options_for({"train.py"});
-  CHECK_FALSE(doubtful_module(options));
+  CHECK_FALSE(suspicious_module(options));
   options.module = true;
-  CHECK_THAT(doubtful_module(options).value_or(""), ContainsSubstring("ddprun -m train,"));
+  CHECK_THAT(suspicious_module(options).value_or(""), ContainsSubstring("ddprun -m train,"));
   options.program = {"./package"};
-  CHECK_THAT(doubtful_module(options).value_or(""), ContainsSubstring("ddprun --run_path ./package"));
+  CHECK_THAT(suspicious_module(options).value_or(""), ContainsSubstring("ddprun --run_path ./package"));
   options.program = {"torch.distributed.launch", "train.py"};
-  CHECK_THAT(doubtful_module(options).value_or(""), ContainsSubstring("leave -m torch.distributed.launch out"));
+  CHECK_THAT(suspicious_module(options).value_or(""), ContainsSubstring("leave -m torch.distributed.launch out"));
   options.program = {"package.train"};
-  CHECK_FALSE(doubtful_module(options));
+  CHECK_FALSE(suspicious_module(options));
   options.exported = {"PATH", "A=1", "DDPRUN_TEST_NO_SUCH"};
-  CHECK(doubtful_exports(options).size() == 1U);
+  CHECK(suspicious_exports(options).size() == 1U);
   options.exported = {"A=1,B=2"};
-  REQUIRE(doubtful_exports(options).size() == 1U);
-  CHECK_THAT(doubtful_exports(options)[0], ContainsSubstring("write -x A=1 -x B=2"));
+  REQUIRE(suspicious_exports(options).size() == 1U);
+  CHECK_THAT(suspicious_exports(options)[0], ContainsSubstring("write -x A=1 -x B=2"));
   options.exported = {"A=1,2", "A=x,y=2"};
-  CHECK(doubtful_exports(options).empty());
+  CHECK(suspicious_exports(options).empty());
 }
 
 TEST_CASE("ProgramHints: a number after -x NAME is its value") {
@@ -115,12 +115,12 @@ TEST_CASE("ProgramHints: a number after -x NAME is its value") {
 TEST_CASE("ProgramHints: a flag has no value") {
   Options options = options_for({"true", "train.py"});
   options.own_arguments = {"--standalone"};
-  CHECK_THAT(truth_as_program(options).value_or(""), ContainsSubstring("--standalone takes no value"));
+  CHECK_THAT(boolean_as_program(options).value_or(""), ContainsSubstring("--standalone takes no value"));
   options.program = {"true"};
-  CHECK_FALSE(truth_as_program(options));
+  CHECK_FALSE(boolean_as_program(options));
   options = options_for({"true", "x"});
   options.own_arguments = {"--nproc_per_node=2"};
-  CHECK_FALSE(truth_as_program(options));
+  CHECK_FALSE(boolean_as_program(options));
 }
 
 TEST_CASE("ProgramHints: a command of the shell has its words behind it") {

@@ -133,7 +133,7 @@ TEST_CASE("LiveLines: a long line comes in pieces and whole") {
 TEST_CASE("LiveLines: nothing grows without bound") {
   LiveLinesOf lines;
   for (int i = 0; i < 1000; ++i) lines.feed("\x1b[A\r" + std::string(500, 'x') + "\n\n\x1b[9999B\x1b[9999C\x1b[m");
-  CHECK(lines.shown().rows.size() <= LiveLines::kMostRows + 1);
+  CHECK(lines.shown().rows.size() <= LiveLines::kMaxRows + 1);
   lines.feed("\x1b]" + std::string(100000, 'y') + "\rend");
   CHECK(lines.shown(10).rows.back().size() <= 10U);
 }
@@ -148,7 +148,7 @@ TEST_CASE("LiveLines: rows are cut to the width and keep their colours") {
 
 // What a terminal shows of these bytes that is as large as need be.
 std::vector<std::string> picture_of(const std::string& bytes) {
-  ScreenModel screen(500, LiveLines::kMostColumns);
+  ScreenModel screen(500, LiveLines::kMaxColumns);
   screen.feed(bytes);
   return screen.rows();
 }
@@ -227,9 +227,9 @@ TEST_CASE("LiveLines: numbers beyond all measure stay within the rank's own rows
     for (const char final : std::string("ABCDEFGJKm")) {
       lines.feed("\rrow \n\rnext\x1b[" + number + final + "x\x1b[;" + number + final + "\x1b[" + number + ";1" + final);
     }
-    CHECK(lines.shown().rows.size() <= LiveLines::kMostRows + 1);
+    CHECK(lines.shown().rows.size() <= LiveLines::kMaxRows + 1);
     lines.finish();
-    CHECK(lines.shown().finished.size() < 100 * LiveLines::kMostColumns);
+    CHECK(lines.shown().finished.size() < 100 * LiveLines::kMaxColumns);
   }
 }
 

@@ -40,7 +40,7 @@ ProcessContext context(const Variables& variables, const std::string& host = "n0
 }
 
 Options chosen_options(const ProcessContext& from, const GivenOptions& given = {}, Options options = {}) {
-  take_from_scheduler(from, given, options);
+  apply_scheduler(from, given, options);
   return options;
 }
 

@@ -27,7 +27,7 @@ VariableLookup lookup_in(const Variables& variables) {
 }
 
 // The launcher, and the variable of its world size; "none" for a process of its own.
-std::pair<std::string, std::string> process_tree_of(const Variables& variables) {
+std::pair<std::string, std::string> family_of(const Variables& variables) {
   const LauncherVariables* family = launcher_variables(lookup_in(variables));
   if (family == nullptr) return {"none", ""};
   return {family->launcher, family->world_size};
@@ -49,26 +49,26 @@ const Variables kSlurmStep{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"},
 const Variables kSlurmJob{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}};
 
 TEST_CASE("LauncherVariables: tell the launchers apart") {
-  CHECK(process_tree_of({}) == std::pair<std::string, std::string>("none", ""));
-  CHECK(process_tree_of(kTorchrun) == std::pair<std::string, std::string>("torchrun", "WORLD_SIZE"));
-  CHECK(process_tree_of(kOpenMpi) == std::pair<std::string, std::string>("Open MPI", "OMPI_COMM_WORLD_SIZE"));
-  CHECK(process_tree_of(kMpich) == std::pair<std::string, std::string>("MPICH", "PMI_SIZE"));
-  CHECK(process_tree_of(kBarePmi) == std::pair<std::string, std::string>("MPICH", "PMI_SIZE"));
-  CHECK(process_tree_of(kSlurmStep) == std::pair<std::string, std::string>("Slurm", "SLURM_STEP_NUM_TASKS"));
-  CHECK(process_tree_of(kSlurmJob) == std::pair<std::string, std::string>("Slurm", "SLURM_NTASKS"));
+  CHECK(family_of({}) == std::pair<std::string, std::string>("none", ""));
+  CHECK(family_of(kTorchrun) == std::pair<std::string, std::string>("torchrun", "WORLD_SIZE"));
+  CHECK(family_of(kOpenMpi) == std::pair<std::string, std::string>("Open MPI", "OMPI_COMM_WORLD_SIZE"));
+  CHECK(family_of(kMpich) == std::pair<std::string, std::string>("MPICH", "PMI_SIZE"));
+  CHECK(family_of(kBarePmi) == std::pair<std::string, std::string>("MPICH", "PMI_SIZE"));
+  CHECK(family_of(kSlurmStep) == std::pair<std::string, std::string>("Slurm", "SLURM_STEP_NUM_TASKS"));
+  CHECK(family_of(kSlurmJob) == std::pair<std::string, std::string>("Slurm", "SLURM_NTASKS"));
 }
 
 TEST_CASE("LauncherVariables: torchrun's come before every other launcher's") {
   for (const Variables& other : {kOpenMpi, kMpich, kBarePmi, kSlurmStep, kSlurmJob}) {
-    CHECK(process_tree_of(joined(kTorchrun, other)).first == "torchrun");
+    CHECK(family_of(joined(kTorchrun, other)).first == "torchrun");
     UNSCOPED_INFO("and one of the two is enough: that the other is missing is an error to be told");
-    CHECK(process_tree_of(joined({{"RANK", "0"}}, other)).first == "torchrun");
-    CHECK(process_tree_of(joined({{"WORLD_SIZE", "2"}}, other)).first == "torchrun");
+    CHECK(family_of(joined({{"RANK", "0"}}, other)).first == "torchrun");
+    CHECK(family_of(joined({{"WORLD_SIZE", "2"}}, other)).first == "torchrun");
   }
 }
 
 TEST_CASE("LauncherVariables: torchrun's local ones alone make no job") {
-  CHECK(process_tree_of({{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}}).first == "none");
+  CHECK(family_of({{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}}).first == "none");
 }
 
 TEST_CASE("LauncherVariables: a family needs both its rank and its world size") {
@@ -79,39 +79,39 @@ TEST_CASE("LauncherVariables: a family needs both its rank and its world size") 
       Variables rest = family;
       rest.erase(missing);
       INFO("without " << missing);
-      CHECK(process_tree_of(rest).first == "none");
+      CHECK(family_of(rest).first == "none");
     }
   }
 }
 
 TEST_CASE("LauncherVariables: a family that tells the local rank comes before one that does not") {
   UNSCOPED_INFO("srun --mpi=pmi2 sets both, and only Slurm's say which GPU is whose");
-  CHECK(process_tree_of(joined(kBarePmi, kSlurmStep)).first == "Slurm");
-  CHECK(process_tree_of(joined(kBarePmi, kSlurmJob)).first == "Slurm");
+  CHECK(family_of(joined(kBarePmi, kSlurmStep)).first == "Slurm");
+  CHECK(family_of(joined(kBarePmi, kSlurmJob)).first == "Slurm");
   UNSCOPED_INFO("where both tell it, MPI's own are nearer to the process than the scheduler's");
-  CHECK(process_tree_of(joined(kMpich, kSlurmStep)).first == "MPICH");
-  CHECK(process_tree_of(joined(kOpenMpi, kSlurmStep)).first == "Open MPI");
+  CHECK(family_of(joined(kMpich, kSlurmStep)).first == "MPICH");
+  CHECK(family_of(joined(kOpenMpi, kSlurmStep)).first == "Open MPI");
   UNSCOPED_INFO("and where neither does, too");
-  CHECK(process_tree_of(joined(kBarePmi, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}})).first == "MPICH");
+  CHECK(family_of(joined(kBarePmi, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}})).first == "MPICH");
 }
 
 TEST_CASE("LauncherVariables: a shell that Slurm opened is not a task") {
   for (const char* shell : {"bash", "interactive"}) {
     const Variables job{{"SLURM_JOB_NAME", shell}};
     INFO(shell);
-    CHECK(process_tree_of(joined(kSlurmJob, job)).first == "none");
+    CHECK(family_of(joined(kSlurmJob, job)).first == "none");
     UNSCOPED_INFO("unless srun started the program from it");
-    CHECK(process_tree_of(joined(kSlurmStep, job)).first == "Slurm");
+    CHECK(family_of(joined(kSlurmStep, job)).first == "Slurm");
     UNSCOPED_INFO("and MPI's variables are not doubted");
-    CHECK(process_tree_of(joined(kMpich, job)).first == "MPICH");
+    CHECK(family_of(joined(kMpich, job)).first == "MPICH");
   }
-  CHECK(process_tree_of(joined(kSlurmJob, {{"SLURM_JOB_NAME", "bash_training"}})).first == "Slurm");
-  CHECK(process_tree_of(joined(kSlurmJob, {{"SLURM_JOB_NAME", ""}})).first == "Slurm");
+  CHECK(family_of(joined(kSlurmJob, {{"SLURM_JOB_NAME", "bash_training"}})).first == "Slurm");
+  CHECK(family_of(joined(kSlurmJob, {{"SLURM_JOB_NAME", ""}})).first == "Slurm");
 }
 
 TEST_CASE("LauncherVariables: an empty value is a variable that is set") {
-  CHECK(process_tree_of({{"RANK", ""}}).first == "torchrun");
-  CHECK(process_tree_of({{"PMI_RANK", ""}, {"PMI_SIZE", ""}}).first == "MPICH");
+  CHECK(family_of({{"RANK", ""}}).first == "torchrun");
+  CHECK(family_of({{"PMI_RANK", ""}, {"PMI_SIZE", ""}}).first == "MPICH");
 }
 
 TEST_CASE("LauncherVariables: job and rank information agree on every family") {

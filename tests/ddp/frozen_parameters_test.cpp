@@ -129,9 +129,9 @@ TEST_CASE_METHOD(test::EveryWire, "FrozenParameters: a forward of a model that i
         net->zero_grad();
         set_trainable(net, false, false);
         const auto x = numbers({3, 6}, group.rank()).requires_grad_();
-        const auto history_for_successor = model(x).square().sum();
+        const auto handed_on = model(x).square().sum();
         set_trainable(net, true, true);  // also where the backward comes later
-        history_for_successor.backward();
+        handed_on.backward();
         RANK_CHECK(x.grad().defined());
         RANK_CHECK(!net->first->weight.grad().defined());
         model(numbers({3, 6}, group.rank() + 10 * step)).square().sum().backward();

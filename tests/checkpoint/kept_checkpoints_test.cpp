@@ -119,7 +119,7 @@ TEST_CASE("CheckpointManager: a second one that saves is refused on all ranks an
     });
   }
   CHECK(messages.all().size() == 12);
-  CHECK_THAT(messages.all(), AllMatch(ContainsSubstring("is saved into by another CheckpointManager") &&
+  CHECK_THAT(messages.all(), AllMatch(ContainsSubstring("is already in use for saving by another CheckpointManager") &&
                                       ContainsSubstring("process " + std::to_string(::getpid()))));
 }
 

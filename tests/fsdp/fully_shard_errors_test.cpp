@@ -223,10 +223,10 @@ TEST_CASE("fully_shard: what needs whole parameters refuses shards") {
     RANK_CHECK_THAT(refused([&] { optim::Muon optimizer({shards.front()}); }), ContainsSubstring("Muon would treat"));
     RANK_CHECK_THAT(
         refused([&] { ZeroRedundancyOptimizer<optim::SGD> optimizer(shards, optim::SGDOptions(0.1), group); }),
-        ContainsSubstring("ZeroRedundancyOptimizer would take"));
+        ContainsSubstring("ZeroRedundancyOptimizer would treat"));
     optim::SGD sgd(shards, optim::SGDOptions(0.1));
     RANK_CHECK_THAT(refused([&] { horovod::DistributedOptimizer optimizer(sgd, group); }),
-                    ContainsSubstring("DistributedOptimizer would take"));
+                    ContainsSubstring("DistributedOptimizer would treat"));
     RANK_CHECK_THAT(refused([&] { fully_shard(model.ptr(), group); }),
                     ContainsSubstring("Call it only once for each model"));
     RANK_CHECK_THAT(error_of<std::exception>([&] { DistributedDataParallel(model.ptr(), group); }),

@@ -254,10 +254,10 @@ class ChecksFindViolations(unittest.TestCase):
         self.assert_reports("check_tree.py", "tests/forgotten_test.cpp")
 
     def test_a_script_that_does_not_parse(self):
-        self.write("bench/run", "#!/usr/bin/env python3\nfor x in 1 if 2:\n")
-        self.write("bench/shell", "#!/bin/sh\nfor x in 1; do\n")
+        self.write("scripts/run", "#!/usr/bin/env python3\nfor x in 1 if 2:\n")
+        self.write("scripts/shell", "#!/bin/sh\nfor x in 1; do\n")
         self.write("scripts/one.py", "def\n")
-        self.assert_reports("check_tree.py", "bench/run:2", "scripts/one.py:1")
+        self.assert_reports("check_tree.py", "scripts/one.py:1", "scripts/run:2")
 
     def test_a_test_with_a_name_of_another_form_is_reported(self):
         self.write("tests/test_names.py", "")

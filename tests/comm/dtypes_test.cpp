@@ -219,7 +219,7 @@ TEST_CASE_METHOD(Dtypes, "Dtypes: one rank alone may be refused and go on with w
     at::Tensor tensor = here(at::ones({2}, group.rank() == 0 && group.size() > 1 ? at::kShort : at::kInt));
     if (group.rank() == 0 && group.size() > 1) {
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] { all_reduce(tensor, group); }),
-                      ContainsAll({"rank 0 of ", "no Short"}));
+                      ContainsAll({"rank 0 of ", "do not support Short"}));
       tensor = tensor.to(at::kInt);
     }
     all_reduce(tensor, group);

@@ -25,7 +25,7 @@ struct ShardPlace {
 at::Tensor as_shard(const at::Tensor& rows, const ShardPlace& place);
 
 /// Gives a shard whose memory was replaced, as by torch::load(), its mark again.
-void keep_shard_mark(const at::Tensor& shard, const ShardPlace& place);
+void keep_shard_metadata(const at::Tensor& shard, const ShardPlace& place);
 
 /// The place of the shard that `tensor` is, or of which `tensor` is a detached alias; nullopt for other tensors.
 std::optional<ShardPlace> shard_place_of(const at::Tensor& tensor);

@@ -123,7 +123,7 @@ void Amp::load_state_dict(const std::map<std::string, LossScalerState>& state) c
   for (const auto& [key, value] : state) {
     const bool known = key.starts_with("loss_scaler") && key.find_first_not_of("0123456789", 11) == std::string::npos;
     if (!known) unexpected += (unexpected.empty() ? "\"" : ", \"") + key + "\"";
-    const bool is_positive = value.loss_scale > 0 && value.loss_scale <= detail::kLargestScale;
+    const bool is_positive = value.loss_scale > 0 && value.loss_scale <= detail::kMaxScale;
     if (!is_positive || value.unskipped < 0) {
       throw std::runtime_error(state_->rank + "amp: the state's " + key + " is out of range");
     }

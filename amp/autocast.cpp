@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::array<c10::DeviceType, 2> kCarried{c10::kCPU, c10::kCUDA};
+constexpr std::array<c10::DeviceType, 2> kPropagatedDeviceTypes{c10::kCPU, c10::kCUDA};
 
 void enter_scope() {
   at::autocast::increment_nesting();
@@ -69,18 +69,18 @@ Autocast::~Autocast() {
 
 AutocastState AutocastState::current() {
   AutocastState state;
-  for (size_t i = 0; i < kCarried.size(); ++i) {
-    state.settings_[i] = {at::autocast::is_autocast_enabled(kCarried[i]),
-                          at::autocast::get_autocast_dtype(kCarried[i])};
+  for (size_t i = 0; i < kPropagatedDeviceTypes.size(); ++i) {
+    state.settings_[i] = {at::autocast::is_autocast_enabled(kPropagatedDeviceTypes[i]),
+                          at::autocast::get_autocast_dtype(kPropagatedDeviceTypes[i])};
   }
   state.cache_ = at::autocast::is_autocast_cache_enabled();
   return state;
 }
 
 void AutocastState::apply() const {
-  for (size_t i = 0; i < kCarried.size(); ++i) {
-    at::autocast::set_autocast_enabled(kCarried[i], settings_[i].enabled);
-    at::autocast::set_autocast_dtype(kCarried[i], settings_[i].dtype);
+  for (size_t i = 0; i < kPropagatedDeviceTypes.size(); ++i) {
+    at::autocast::set_autocast_enabled(kPropagatedDeviceTypes[i], settings_[i].enabled);
+    at::autocast::set_autocast_dtype(kPropagatedDeviceTypes[i], settings_[i].dtype);
   }
   at::autocast::set_autocast_cache_enabled(cache_);
 }

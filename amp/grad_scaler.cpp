@@ -60,8 +60,8 @@ GradScaler::GradScaler(const GradScalerOptions& options)
   }
   if (!amp::detail::is_scale(options_.min_scale)) {
     fail<std::invalid_argument>("GradScaler: min_scale = " + number_text(options_.min_scale) +
-                                " is out of range: expected " + number_text(amp::detail::kSmallestScale) + " to " +
-                                number_text(amp::detail::kLargestScale));
+                                " is out of range: expected " + number_text(amp::detail::kMinScale) + " to " +
+                                number_text(amp::detail::kMaxScale));
   }
   require_in_range("init_scale", options_.init_scale);
   floor_ = std::make_shared<amp::detail::ScaleFloor>(options_.min_scale, rank_ + "GradScaler: the scale");
@@ -69,10 +69,10 @@ GradScaler::GradScaler(const GradScalerOptions& options)
 }
 
 void GradScaler::require_in_range(const char* name, double scale) const {
-  if (scale >= options_.min_scale && scale <= amp::detail::kLargestScale) return;
+  if (scale >= options_.min_scale && scale <= amp::detail::kMaxScale) return;
   fail<std::invalid_argument>(std::string("GradScaler: ") + name + " = " + number_text(scale) +
                               " is out of range: expected min_scale = " + number_text(options_.min_scale) + " to " +
-                              number_text(amp::detail::kLargestScale));
+                              number_text(amp::detail::kMaxScale));
 }
 
 void GradScaler::require_scale(const std::string& caller) const {
@@ -203,7 +203,7 @@ void GradScaler::update(const at::Tensor& new_scale) {
   const at::NoGradGuard no_grad;
   at::Tensor value = at::empty_like(scale_);
   copy_into(value, new_scale);
-  value.clamp_(options_.min_scale, amp::detail::kLargestScale);
+  value.clamp_(options_.min_scale, amp::detail::kMaxScale);
   // The host would have to wait to read the value, so NaN is replaced here instead of being refused.
   scale_.copy_(at::where(value.isnan(), scale_, value));
   floor_->begin_at_unknown();
@@ -240,7 +240,7 @@ void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
     fail<std::runtime_error>(
         "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler.");
   }
-  if (!(std::abs(state->scale) <= amp::detail::kLargestScale)) {
+  if (!(std::abs(state->scale) <= amp::detail::kMaxScale)) {
     fail<std::runtime_error>("GradScaler: the state's 'scale' is out of range");
   }
   options_.init_scale = std::max(state->scale, options_.min_scale);

@@ -67,7 +67,7 @@ void check_optimizers(const Optimizers& optimizers, const Properties& properties
   }
 }
 
-std::vector<at::Tensor> leaves_of(const Optimizers& optimizers) {
+std::vector<at::Tensor> trainable_leaves_of(const Optimizers& optimizers) {
   std::vector<at::Tensor> leaves;
   for (const Optimizer& optimizer : optimizers.all()) {
     for (const at::Tensor& parameter : master_params(optimizer)) {
@@ -110,7 +110,8 @@ Amp initialize(const Models& models, const Optimizers& optimizers, const Options
         std::make_unique<detail::OptimizerRecord>(optimizer, properties.master_weights, state->rank));
     cast_state(optimizer);
   }
-  state->mark = std::make_unique<WrappedParameters>(leaves_of(optimizers), nullptr, MarkKind::kMixedPrecision);
+  state->mark =
+      std::make_unique<WrappedParameters>(trainable_leaves_of(optimizers), nullptr, MarkKind::kMixedPrecision);
   for (int i = 0; i < options.num_losses; ++i) {
     state->scalers.emplace_back(properties.loss_scale, options.min_loss_scale, options.max_loss_scale, state->rank);
   }

@@ -16,7 +16,7 @@
 namespace ddp::amp::detail {
 namespace {
 
-constexpr double kFirstScale = 65536;
+constexpr double kInitialScale = 65536;
 constexpr double kFactor = 2;
 constexpr int64_t kWindow = 2000;
 constexpr double kDefaultFloor = 0x1p-24;  // apex has no default floor
@@ -33,7 +33,7 @@ LossScaler::LossScaler(const LossScale& scale, std::optional<double> floor, doub
       ceiling_(ceiling),
       floor_(
           std::make_shared<ScaleFloor>(floor.value_or(std::min(kDefaultFloor, ceiling)), rank + "amp: a loss scale")),
-      value_(dynamic_ ? std::min(ceiling, kFirstScale) : scale.value()) {
+      value_(dynamic_ ? std::min(ceiling, kInitialScale) : scale.value()) {
   floor_->begin_at(value_);
 }
 
@@ -78,7 +78,7 @@ LossScalerState LossScaler::state() const {
 }
 
 void LossScaler::load(const LossScalerState& state) {
-  value_ = std::max(state.loss_scale, dynamic_ && has_default_floor_ ? floor_->value() : kSmallestScale);
+  value_ = std::max(state.loss_scale, dynamic_ && has_default_floor_ ? floor_->value() : kMinScale);
   unskipped_ = state.unskipped;
   if (state.loss_scale < value_) floor_->warn_of_raised(state.loss_scale);
   floor_->begin_at(value_);

@@ -85,7 +85,7 @@ void check_types(const Options& options, const std::string& rank) {
 void check_numbers(const Options& options, const std::string& rank) {
   const auto refuse = [&](const std::string& what) { throw std::invalid_argument(rank + "amp.initialize: " + what); };
   if (options.num_losses < 1) refuse("num_losses must be at least 1, found " + std::to_string(options.num_losses));
-  if (!(options.max_loss_scale >= detail::kSmallestScale)) refuse("max_loss_scale must be at least 2^-126");
+  if (!(options.max_loss_scale >= detail::kMinScale)) refuse("max_loss_scale must be at least 2^-126");
   const bool has_wrong_floor = options.min_loss_scale && !(detail::is_scale(*options.min_loss_scale) &&
                                                            *options.min_loss_scale <= options.max_loss_scale);
   if (has_wrong_floor) refuse("min_loss_scale must be at least 2^-126 and at most max_loss_scale");

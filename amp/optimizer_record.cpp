@@ -48,7 +48,7 @@ OptimizerRecord::OptimizerRecord(torch::optim::Optimizer& optimizer, bool master
       place->second = parameter;
     }
   }
-  put_aside_.resize(direct_.size());
+  saved_gradients_.resize(direct_.size());
   seen_versions_ = versions();
 }
 
@@ -72,7 +72,7 @@ void OptimizerRecord::prepare_backward() {
   for (size_t i = 0; i < direct_.size(); ++i) {
     at::Tensor& gradient = direct_[i].mutable_grad();
     // A copy, because DistributedDataParallel reduces the new gradient in the same bucket.
-    put_aside_[i] = gradient.defined() ? gradient.detach().clone() : at::Tensor();
+    saved_gradients_[i] = gradient.defined() ? gradient.detach().clone() : at::Tensor();
     gradient.reset();
   }
 }
@@ -102,7 +102,7 @@ std::vector<at::Tensor> OptimizerRecord::finish_backward(const at::Tensor& inver
   std::vector<at::Tensor> found_infs = unscale(fresh, inverse_scale);
   for (auto& [index, gradient] : added) masters_[index].mutable_grad().add_(gradient);
   for (size_t i = 0; i < direct_.size(); ++i) {
-    at::Tensor earlier = std::exchange(put_aside_[i], at::Tensor());
+    at::Tensor earlier = std::exchange(saved_gradients_[i], at::Tensor());
     if (!earlier.defined()) continue;
     at::Tensor& gradient = direct_[i].mutable_grad();
     if (gradient.defined()) {
@@ -116,7 +116,7 @@ std::vector<at::Tensor> OptimizerRecord::finish_backward(const at::Tensor& inver
 
 void OptimizerRecord::abandon_backward() {
   for (size_t i = 0; i < direct_.size(); ++i) {
-    at::Tensor earlier = std::exchange(put_aside_[i], at::Tensor());
+    at::Tensor earlier = std::exchange(saved_gradients_[i], at::Tensor());
     if (earlier.defined()) direct_[i].mutable_grad() = std::move(earlier);
   }
 }
@@ -126,7 +126,7 @@ void OptimizerRecord::zero_grad() {
     for (const at::Tensor& parameter : group.params()) parameter.mutable_grad().reset();
   }
   for (const at::Tensor& half : halves_) half.mutable_grad().reset();
-  for (at::Tensor& earlier : put_aside_) earlier.reset();
+  for (at::Tensor& earlier : saved_gradients_) earlier.reset();
   scaled_gradients_ = false;
   found_inf_.reset();
 }

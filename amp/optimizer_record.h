@@ -56,9 +56,9 @@ class OptimizerRecord {
   torch::optim::Optimizer* optimizer_;
   std::string rank_;
   std::vector<at::Tensor> halves_, masters_;
-  std::vector<int64_t> seen_versions_;  // versions of the masters when they were last equal to the parameters
-  std::vector<at::Tensor> direct_;      // parameters without a master, which the optimizer steps directly
-  std::vector<at::Tensor> put_aside_;   // the saved gradients of `direct_`
+  std::vector<int64_t> seen_versions_;       // versions of the masters when they were last equal to the parameters
+  std::vector<at::Tensor> direct_;           // parameters without a master, which the optimizer steps directly
+  std::vector<at::Tensor> saved_gradients_;  // the saved gradients of `direct_`
   bool training_ = false;
   bool scaled_gradients_ = false;
   at::Tensor found_inf_;  // undefined if no overflow is possible

@@ -24,7 +24,7 @@ at::Tensor pinned(at::ScalarType type) {
 ScaleFloor::ScaleFloor(double value, std::string what) : value_(value), what_(std::move(what)) {}
 
 void ScaleFloor::begin_at(double scale) {
-  begins_above_ = scale > value_;
+  starts_above_floor_ = scale > value_;
   arrived_.reset();  // a copy that is in progress has an older value
 }
 
@@ -70,8 +70,8 @@ void ScaleFloor::begin_copy(const at::Tensor& scale, const at::Tensor& tracker) 
 
 // A scale that was at the floor from the beginning causes no warning before an overflow. NaN counts as below the floor.
 void ScaleFloor::judge(double scale, bool after_overflow) {
-  begins_above_ = begins_above_ || scale > value_;
-  if (has_warned_ || scale > value_ || !(begins_above_ || after_overflow)) return;
+  starts_above_floor_ = starts_above_floor_ || scale > value_;
+  if (has_warned_ || scale > value_ || !(starts_above_floor_ || after_overflow)) return;
   has_warned_ = true;
   TORCH_WARN(
       what_, " has been reduced to its floor of ", number_text(value_),

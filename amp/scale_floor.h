@@ -12,11 +12,11 @@
 namespace ddp::amp::detail {
 
 /// A scale within these limits is a float32 number with a finite reciprocal.
-constexpr double kSmallestScale = std::numeric_limits<float>::min();
-constexpr double kLargestScale = std::numeric_limits<float>::max();
+constexpr double kMinScale = std::numeric_limits<float>::min();
+constexpr double kMaxScale = std::numeric_limits<float>::max();
 
 inline bool is_scale(double value) {
-  return value >= kSmallestScale && value <= kLargestScale;
+  return value >= kMinScale && value <= kMaxScale;
 }
 
 class ScaleFloor {
@@ -51,7 +51,7 @@ class ScaleFloor {
 
   double value_;
   std::string what_;
-  bool begins_above_ = true;
+  bool starts_above_floor_ = true;
   bool has_warned_ = false;
   int calls_ = 0;
   at::Tensor scale_{};    // pinned copies

@@ -38,7 +38,7 @@ void unmap_launcher_memory(void* memory, std::size_t bytes) noexcept {
   ::munmap(memory, bytes);
 }
 
-void keep_from_programs(const char* variable) noexcept {
+void set_close_on_exec(const char* variable) noexcept {
   if (const auto fd = number_in(variable)) ::fcntl(*fd, F_SETFD, FD_CLOEXEC);
 }
 

@@ -16,7 +16,7 @@ std::optional<int> number_in(const char* variable) noexcept;
 void* map_launcher_memory(const char* variable, std::size_t bytes) noexcept;
 void unmap_launcher_memory(void* memory, std::size_t bytes) noexcept;
 /// Sets the descriptor to close on exec, so that programs started by this process do not inherit it.
-void keep_from_programs(const char* variable) noexcept;
+void set_close_on_exec(const char* variable) noexcept;
 /// Returns true if there is no owner, or if the owner process has ended.
 bool owner_has_ended(std::uint64_t owner) noexcept;
 std::uint64_t own_process() noexcept;
@@ -33,7 +33,7 @@ Memory* claim_launcher_memory(const char* variable, std::uint64_t greeting,
     std::uint64_t owner = memory->process.load(std::memory_order_relaxed);
     if (owner_has_ended(owner) && memory->process.compare_exchange_strong(owner, own_process())) {
       take_over(*memory, owner != 0);
-      keep_from_programs(variable);
+      set_close_on_exec(variable);
       return memory;
     }
   }

@@ -24,7 +24,7 @@ int parse_int(const std::string& name, const std::string& text, int low, int hig
   return value;
 }
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMaxRankCount = 1 << 20;
 
 std::optional<int> read_int(const EnvironmentLookup& lookup, const std::string& name, int low, int high) {
   if (name.empty()) return std::nullopt;
@@ -34,7 +34,7 @@ std::optional<int> read_int(const EnvironmentLookup& lookup, const std::string& 
 }
 
 int require_int(const EnvironmentLookup& lookup, const std::string& name, const std::string& seen, int low) {
-  const auto value = read_int(lookup, name, low, kMostRanks);
+  const auto value = read_int(lookup, name, low, kMaxRankCount);
   if (!value) {
     fail(name + " is not set although " + seen + " is. Start the program with ddprun or torchrun, set " + name +
          ", or unset " + seen + " to run a single process.");
@@ -99,9 +99,9 @@ void read_family(const EnvironmentLookup& lookup, const LauncherVariables& famil
   info.world_size = require_int(lookup, world_name, has_rank ? rank_name : world_name, 1);
   check_below(rank_name, info.rank, world_name, info.world_size);
 
-  const auto local_rank = read_int(lookup, family.local_rank, 0, kMostRanks);
+  const auto local_rank = read_int(lookup, family.local_rank, 0, kMaxRankCount);
   if (rank_name == "RANK" && !local_rank) refuse_pods(lookup, info);
-  const auto local_world = read_int(lookup, family.local_world_size, 1, kMostRanks);
+  const auto local_world = read_int(lookup, family.local_world_size, 1, kMaxRankCount);
   // Without a local rank, one rank per node is assumed: env:// of torch.distributed requires only RANK and WORLD_SIZE.
   info.local_rank = local_rank.value_or(0);
   info.local_world_size = local_world.value_or(local_rank ? *local_rank + 1 : 1);
@@ -138,7 +138,7 @@ RankInfo rank_info_from_environment(const EnvironmentLookup& lookup) {
   info.agent_store = lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
   const bool is_srun = info.source == "Slurm";
   info.restart_count =
-      read_int(lookup, is_srun ? "SLURM_RESTART_COUNT" : "TORCHELASTIC_RESTART_COUNT", 0, kMostRanks).value_or(0);
+      read_int(lookup, is_srun ? "SLURM_RESTART_COUNT" : "TORCHELASTIC_RESTART_COUNT", 0, kMaxRankCount).value_or(0);
   return info;
 }
 

@@ -257,7 +257,7 @@ class Outline {
 };
 
 constexpr std::string_view kMangled = "_Z";
-constexpr std::string_view kLeftOut = "...";
+constexpr std::string_view kOmitted = "...";
 
 // Replaces each outermost `open`...`close` range by `instead`. Returns the text unchanged if the brackets do not match.
 std::string without(std::string_view name, char open, char close, std::string_view instead) {
@@ -298,7 +298,7 @@ std::string shortened_name(std::string_view name, std::size_t most) {
   if (text.size() > most) text = without(text, '<', '>', "<...>");
   if (text.size() > most) text = without(text, '(', ')', "(...)");
   if (text.size() <= most) return text;
-  return text.substr(0, most - std::min(most, kLeftOut.size())).append(kLeftOut);
+  return text.substr(0, most - std::min(most, kOmitted.size())).append(kOmitted);
 }
 
 std::string symbol_name(std::string_view symbol, std::size_t most) {

@@ -24,7 +24,7 @@ bool is_control(char32_t code) {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 // The marks, embeddings, overrides and isolates of the bidirectional algorithm, and the line and paragraph separators.
-bool turns_direction(char32_t code) {
+bool is_bidi_control(char32_t code) {
   return code == 0x061C || code == 0x200E || code == 0x200F || (0x2028 <= code && code <= 0x202E) ||
          (0x2066 <= code && code <= 0x2069);
 }
@@ -82,7 +82,7 @@ std::string shown_text(std::string_view text) {
   while (!text.empty()) {
     const Utf8Character character = first_character(text);
     const bool is_valid = utf8_length(text) > 0;
-    if (is_control(character.code) || turns_direction(character.code)) {
+    if (is_control(character.code) || is_bidi_control(character.code)) {
       shown += ' ';
     } else {
       shown += is_valid ? text.substr(0, character.length) : kReplacement;

@@ -120,7 +120,7 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
     if (sharded) shards = collect_shards(state, group_, options_.notify);
   });
   if (not_collected) {  // fails on all ranks; the ranks may have been called with different steps
-    failure += failure_of_rank_0(not_saved(step, std::move(not_collected)), group_);
+    failure += failure_of_rank_0(save_failure(step, std::move(not_collected)), group_);
     throw_if_failed(failure, cannot_save());
   }
   const RunDestination destination{.directory = directory_,
@@ -136,19 +136,19 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
                                : save.write_now(destination, content, shards);
     });
     failure += outcome;
-    failure += combined_failures(not_saved(step, broken), group_);
+    failure += combined_failures(save_failure(step, broken), group_);
     throw_if_failed(failure, cannot_save());
     return;
   }
   Failure not_written;
   if (writer_) {
-    not_written = not_saved(step, failure_of([&] {
-                              if (options_.async) {
-                                writer_->write_later(destination, std::move(content));
-                              } else {
-                                writer_->write_now(destination, content);
-                              }
-                            }));
+    not_written = save_failure(step, failure_of([&] {
+                                 if (options_.async) {
+                                   writer_->write_later(destination, std::move(content));
+                                 } else {
+                                   writer_->write_now(destination, content);
+                                 }
+                               }));
   }
   failure += failure_of_rank_0(not_written, group_);
   throw_if_failed(failure, cannot_save());

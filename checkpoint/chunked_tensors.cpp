@@ -41,18 +41,18 @@ ChunkedTensors::ChunkedTensors(storage::FileSystem& file_system, const ChunkedPa
 }
 
 at::Tensor ChunkedTensors::want(const at::Tensor& value) {
-  return want_box(value, shards::whole(value.sizes().vec()));
+  return request_box(value, shards::whole(value.sizes().vec()));
 }
 
-at::Tensor ChunkedTensors::want_rows(const at::Tensor& value, int64_t first_row, int64_t rows) {
+at::Tensor ChunkedTensors::request_rows(const at::Tensor& value, int64_t first_row, int64_t rows) {
   auto box = shards::whole(value.sizes().vec());
   box.offsets[0] = first_row;
   box.sizes[0] = rows;
   if (!value.is_meta()) return value.narrow(0, first_row, rows);
-  return want_box(value, std::move(box));
+  return request_box(value, std::move(box));
 }
 
-at::Tensor ChunkedTensors::want_box(const at::Tensor& value, shards::Box box) {
+at::Tensor ChunkedTensors::request_box(const at::Tensor& value, shards::Box box) {
   const auto found = by_value_.find(value.unsafeGetTensorImpl());
   if (found == by_value_.end()) return value;
   auto wanted = at::empty(std::vector<int64_t>(box.sizes), at::TensorOptions(value.scalar_type()));
@@ -83,7 +83,7 @@ void take_values(const StoredPart& part, std::vector<Assignment>& assignments) {
   if (part.chunks == nullptr) return;  // assign() takes the rows
   for (auto& [target, value] : assignments) {
     const auto place = shard_place_of(target);
-    value = place ? part.chunks->want_rows(value, place->first_row, target.size(0)) : part.chunks->want(value);
+    value = place ? part.chunks->request_rows(value, place->first_row, target.size(0)) : part.chunks->want(value);
   }
 }
 
@@ -139,7 +139,7 @@ StoredTensors optimizer_values(const StoredPart& part, const torch::optim::Optim
       const auto place = shard_place_of(*parameter);
       if (place && value.sizes() == place->whole_sizes) {
         const auto rows = parameter->size(0);
-        value = part.chunks != nullptr ? part.chunks->want_rows(value, place->first_row, rows)
+        value = part.chunks != nullptr ? part.chunks->request_rows(value, place->first_row, rows)
                                        : value.narrow(0, place->first_row, rows);
         continue;
       }

@@ -8,7 +8,7 @@
 
 namespace ddp {
 
-Failure not_saved(int64_t step, Failure failure) {
+Failure save_failure(int64_t step, Failure failure) {
   if (failure) failure.text = "step " + std::to_string(step) + " was not saved: " + failure.text;
   return failure;
 }
@@ -62,7 +62,7 @@ void DirectoryWriter::write_later(const RunDestination& destination, RunContent 
       snapshot_.wait();
       write_now(destination, content);
     });
-    return not_saved(destination.step, std::move(failure));
+    return save_failure(destination.step, std::move(failure));
   });
 }
 

@@ -55,6 +55,6 @@ class DirectoryWriter {
 };
 
 /// The failure of the save of `step`, with that said in front.
-Failure not_saved(int64_t step, Failure failure);
+Failure save_failure(int64_t step, Failure failure);
 
 }  // namespace ddp

@@ -40,8 +40,8 @@ Failure failure_of(const std::function<void()>& action) {
   } catch (const storage::DamagedCheckpoint& error) {
     return storage::failure_from(error);
   } catch (const std::system_error& error) {
-    const bool is_shortage = storage::is_shortage(error.code());
-    return {.kind = is_shortage ? FailureKind::kShortage : FailureKind::kError, .text = error.what()};
+    const bool is_resource_shortage = storage::is_resource_shortage(error.code());
+    return {.kind = is_resource_shortage ? FailureKind::kShortage : FailureKind::kError, .text = error.what()};
   } catch (const c10::Error& error) {
     return {.kind = FailureKind::kError, .text = error.what_without_backtrace()};
   } catch (const std::exception& error) {

@@ -363,7 +363,7 @@ std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& 
   const bool known = with_kind_of(optimizer, [&](auto kind) {
     using Kind = decltype(kind);
     const auto name = kind_name<Kind>(optimizer.param_groups().front().options());
-    if (const auto objection = objection_to(*saved, name); !objection.empty()) fail(stored, objection);
+    if (const auto objection = type_conflict(*saved, name); !objection.empty()) fail(stored, objection);
     loaded = std::make_unique<Loaded<Kind>>(stored, *saved, optimizer, model, options);
   });
   if (!known) throw std::invalid_argument(std::string("only the states of ") + kKnown + " can be loaded");

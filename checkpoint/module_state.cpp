@@ -85,7 +85,7 @@ bool fits(const at::Tensor& model, const at::Tensor& value, bool cast) {
 }
 
 // Why copy_() cannot write a value into `tensor`; empty when it can.
-std::string objection_to_target(const at::Tensor& tensor) {
+std::string copy_obstacle(const at::Tensor& tensor) {
   if (tensor.is_meta()) return "is a meta tensor, which has no memory: move the model to a device first";
   if (tensor.is_inference() && !c10::InferenceMode::is_enabled()) {
     return "is an inference tensor, which nothing can be loaded into: create it outside of InferenceMode, or clone() "
@@ -229,7 +229,7 @@ void require_whole(const TensorMap& model, const std::string& user, const std::s
 
 void check_loadable(const TensorMap& model) {
   for (const auto& [name, tensor] : model) {
-    if (const auto objection = objection_to_target(tensor); !objection.empty()) {
+    if (const auto objection = copy_obstacle(tensor); !objection.empty()) {
       throw std::invalid_argument("the model's tensor " + quote_name(name) + " " + objection);
     }
   }
@@ -292,7 +292,7 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     if (!fits(tensor, value, options.cast)) {
       mismatches.different.push_back(quote_name(name) + " is " + describe(tensor) + " in the model, but " +
                                      describe(value) + " in the file");
-    } else if (const auto objection = objection_to_target(tensor); !objection.empty()) {
+    } else if (const auto objection = copy_obstacle(tensor); !objection.empty()) {
       mismatches.different.push_back(quote_name(name) + " " + objection);
     }
     result.assignments.push_back({tensor, value});

@@ -32,7 +32,7 @@ std::set<std::string> buffer_names(const ModelRefs& models);
 /// Whether a tensor of `model` is a shard of fully_shard().
 bool has_shards(const TensorMap& model);
 
-/// Throws std::invalid_argument where a tensor of `model` is a shard of fully_shard(), which `user` would take for the
+/// Throws std::invalid_argument where a tensor of `model` is a shard of fully_shard(), which `user` would treat as the
 /// whole; `instead` says what to do.
 void require_whole(const TensorMap& model, const std::string& user, const std::string& instead);
 

@@ -138,13 +138,13 @@ Failure ShardedSave::commit(Target& target, RunContent content, Failure failure,
                       }));
   }
   target.staged.reset();  // removes what was not committed
-  return not_saved(target.destination.step, failure_of_rank_0(failure, group));
+  return save_failure(target.destination.step, failure_of_rank_0(failure, group));
 }
 
 Failure ShardedSave::write_now(const RunDestination& destination, const RunContent& content,
                                const ShardedContent& shards) {
   Target target;
-  if (auto failure = open(destination, target)) return not_saved(destination.step, std::move(failure));
+  if (auto failure = open(destination, target)) return save_failure(destination.step, std::move(failure));
   std::vector<File> files;
   auto failure = failure_of([&] {
     for (const auto& [part, pieces] : shards) {
@@ -163,7 +163,7 @@ Failure ShardedSave::write_now(const RunDestination& destination, const RunConte
 Failure ShardedSave::write_later(const RunDestination& destination, RunContent content, const ShardedContent& shards) {
   const auto& committing = commit_group();
   auto target = std::make_shared<Target>();
-  if (auto failure = open(destination, *target)) return not_saved(destination.step, std::move(failure));
+  if (auto failure = open(destination, *target)) return save_failure(destination.step, std::move(failure));
   if (!queue_) queue_ = std::make_unique<StagingQueue>(options_.staging_bytes);
   // What rank 0 alone writes are views of texts; they stay as they are.
   queue_->open();
@@ -175,7 +175,7 @@ Failure ShardedSave::write_later(const RunDestination& destination, RunContent c
         failure_of([&] { outcome = commit(*target, std::move(content), std::move(failure), files, committing); });
     if (!broken) return outcome;
     commit_group_->abort();  // the other ranks must not wait for this rank, which can no longer take part in a commit
-    return not_saved(target->destination.step, std::move(broken));
+    return save_failure(target->destination.step, std::move(broken));
   });
   try {
     stage(shards);

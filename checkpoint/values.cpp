@@ -36,7 +36,7 @@ void check_whole_numbers(std::string_view text) {
 }
 
 json parse(std::string_view text) {
-  if (is_nested_deeper(text, kMostJsonLevels)) throw std::invalid_argument("the JSON is nested too deeply");
+  if (is_nested_deeper(text, kMaxJsonLevels)) throw std::invalid_argument("the JSON is nested too deeply");
   try {
     return json::parse(text);
   } catch (const json::exception&) {

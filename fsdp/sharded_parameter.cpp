@@ -90,7 +90,7 @@ void ShardedParameter::follow_shard() {
                            " was replaced or resized after the model was sharded. Change models before " +
                            "fully_shard(); load values into model->parameters().");
   }
-  keep_shard_mark(shard_, place_);
+  keep_shard_metadata(shard_, place_);
   if (full_.requires_grad() != was_trainable_) {
     shard_.set_requires_grad(full_.requires_grad());
   } else if (shard_.requires_grad() != was_trainable_) {

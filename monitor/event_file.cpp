@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 /// If the queue holds this many bytes, the writer does not wait for the end of the interval.
 constexpr size_t kWriteAt = size_t{1} << 20;
-constexpr int kMostFilesPerSecond = 1000;
+constexpr int kMaxFilesPerSecond = 1000;
 
 int64_t now_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -71,7 +71,7 @@ EventFile::EventFile(const fs::path& folder, const EventFileOptions& options) : 
   for (int n = 0; file_ < 0; ++n) {
     path_ = folder / (name + std::to_string(n));
     file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-    if (file_ < 0 && (errno != EEXIST || n == kMostFilesPerSecond)) {
+    if (file_ < 0 && (errno != EEXIST || n == kMaxFilesPerSecond)) {
       throw std::runtime_error(path_.string() + ": cannot be created: " + detail::errno_text());
     }
   }

@@ -74,7 +74,7 @@ std::optional<size_t> first_row_from(std::string_view content, MetricsFormat for
   return std::nullopt;
 }
 
-constexpr std::streamsize kLongestHeader = 1 << 16;
+constexpr std::streamsize kMaxHeaderLength = 1 << 16;
 
 MetricsFormat format_of(const fs::path& path) {
   const std::string extension = path.extension().string();
@@ -158,8 +158,8 @@ MetricsFile::MetricsFile(fs::path path, const MetricsFileOptions& options) : pat
   file_ = open_alone(path_, options.append);
   if (!options.append) return;
   std::ifstream existing(path_, std::ios::binary);
-  std::string header(kLongestHeader, '\0');
-  existing.read(header.data(), kLongestHeader);
+  std::string header(kMaxHeaderLength, '\0');
+  existing.read(header.data(), kMaxHeaderLength);
   header.resize(static_cast<size_t>(existing.gcount()));
   if (header.empty()) return;
   if (format_ == MetricsFormat::kCsv) columns_ = csv_first_row(header);

@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-constexpr double kLongestInterval = 1e9;  // seconds
+constexpr double kMaxIntervalSeconds = 1e9;  // seconds
 
 std::string printf_double(const char* format, double value) {
   std::array<char, 512> text{};
@@ -58,7 +58,7 @@ std::string bar(double fraction, int64_t columns) {
 }  // namespace
 
 std::string format_interval(std::chrono::duration<double> interval) {
-  const auto seconds = static_cast<long long>(std::clamp(interval.count(), 0.0, kLongestInterval));
+  const auto seconds = static_cast<long long>(std::clamp(interval.count(), 0.0, kMaxIntervalSeconds));
   std::array<char, 64> text{};
   if (seconds >= 3600) {
     std::snprintf(text.data(), text.size(), "%lld:%02lld:%02lld", seconds / 3600, seconds / 60 % 60, seconds % 60);

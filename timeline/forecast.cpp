@@ -10,7 +10,7 @@ namespace ddp::timelines {
 namespace {
 
 constexpr std::int64_t kLeastCap = std::int64_t{64} << 10;
-constexpr std::int64_t kMostBuckets = 4096;
+constexpr std::int64_t kMaxBuckets = 4096;
 
 Algorithm faster(double bytes, const Scenario& scenario) {
   if (scenario.algorithm) return *scenario.algorithm;
@@ -133,7 +133,7 @@ std::vector<BucketChoice> Forecast::bucket_choices(const Scenario& scenario) con
   };
   std::vector<BucketChoice> choices;
   std::int64_t cap = kLeastCap;
-  while (static_cast<double>(cap) * static_cast<double>(kMostBuckets) < total) cap *= 2;
+  while (static_cast<double>(cap) * static_cast<double>(kMaxBuckets) < total) cap *= 2;
   for (; static_cast<double>(cap) < total; cap *= 2) {
     choices.push_back(choice_of(cap, static_cast<std::int64_t>(std::ceil(total / static_cast<double>(cap)))));
   }

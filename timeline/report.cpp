@@ -16,7 +16,7 @@ namespace {
 using Row = std::vector<std::string>;
 
 // The maximum number of columns for named ranges.
-constexpr std::size_t kMostColumns = 8;
+constexpr std::size_t kMaxColumns = 8;
 
 std::string activity_text(Activity activity) {
   return activity == Activity::kCollective ? "communication" : std::string(name_of(activity));
@@ -78,7 +78,7 @@ std::vector<std::uint32_t> largest_own(const Analysis& analysis) {
   for (const auto& [name, time] : sums) order.emplace_back(time, name);
   std::sort(order.rbegin(), order.rend());
   std::vector<std::uint32_t> names;
-  for (std::size_t i = 0; i < std::min(order.size(), kMostColumns); ++i) names.push_back(order[i].second);
+  for (std::size_t i = 0; i < std::min(order.size(), kMaxColumns); ++i) names.push_back(order[i].second);
   return names;
 }
 
@@ -162,7 +162,7 @@ class RangeColumns {
 };
 
 std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
-  const RangeShares shares = range_shares(trace, lines, Activity::kDevice, kMostColumns);
+  const RangeShares shares = range_shares(trace, lines, Activity::kDevice, kMaxColumns);
   if (shares.ranks.empty()) return "";
   const RangeColumns ranges(shares, {"rank", "busy", "other ranges", "hidden"});
   std::vector<Row> rows{{"rank", "busy"}};
@@ -180,7 +180,7 @@ std::string devices(const Trace& trace, const std::map<int, RankLine>& lines, st
 
 // Includes ranges within phases. The first table counts these as part of the phase.
 std::string own_ranges(const Trace& trace, const std::map<int, RankLine>& lines, std::size_t columns) {
-  const RangeShares shares = range_shares(trace, lines, Activity::kUser, kMostColumns);
+  const RangeShares shares = range_shares(trace, lines, Activity::kUser, kMaxColumns);
   if (shares.names.empty()) return "";
   const RangeColumns ranges(shares, {"rank", "other ranges"});
   std::vector<Row> rows{{"rank"}};
@@ -205,9 +205,9 @@ std::string path_shares(const Trace& trace, const Analysis& analysis, std::size_
   std::vector<std::pair<std::int64_t, What>> order;
   for (const auto& [what, time] : times) order.emplace_back(time, what);
   std::sort(order.rbegin(), order.rend());
-  constexpr std::size_t kMostRows = 12;
+  constexpr std::size_t kMaxRows = 12;
   std::vector<Row> rows{{"share", "rank", "does"}};
-  for (std::size_t i = 0; i < std::min(order.size(), kMostRows); ++i) {
+  for (std::size_t i = 0; i < std::min(order.size(), kMaxRows); ++i) {
     const auto& [time, what] = order[i];
     const auto& [rank, activity, name] = what;
     rows.push_back({share_text(time, sum), std::to_string(rank), activity_text(trace, activity, name)});
@@ -217,10 +217,10 @@ std::string path_shares(const Trace& trace, const Analysis& analysis, std::size_
 
 std::string path_of(const Trace& trace, const StepSummary& step, std::size_t columns) {
   std::vector<Row> rows{{"at", "for", "rank", "does"}};
-  constexpr std::size_t kMostRows = 40;
+  constexpr std::size_t kMaxRows = 40;
   constexpr std::int64_t kUnseen = 1000;  // parts shorter than 1/1000 of the step are not listed
   for (const PathPart& part : step.path) {
-    if (rows.size() > kMostRows) break;
+    if (rows.size() > kMaxRows) break;
     if (kUnseen * (part.end - part.begin) < step.duration()) continue;
     rows.push_back({time_text(static_cast<double>(part.begin - step.begin)),
                     time_text(static_cast<double>(part.end - part.begin)), std::to_string(part.rank),
@@ -230,7 +230,7 @@ std::string path_of(const Trace& trace, const StepSummary& step, std::size_t col
   text += step.number < 0 ? "all of it" : "step " + std::to_string(step.number);
   if (step.restart > 0) text += " of restart " + std::to_string(step.restart);
   text += ", which took " + time_text(static_cast<double>(step.duration())) + ":\n" + detail::text_table(rows, columns);
-  if (step.path.size() > kMostRows) text += "  and " + std::to_string(step.path.size() - kMostRows) + " more\n";
+  if (step.path.size() > kMaxRows) text += "  and " + std::to_string(step.path.size() - kMaxRows) + " more\n";
   return text;
 }
 

@@ -20,9 +20,9 @@ constexpr double kTop = 64;
 constexpr double kBar = 18;
 constexpr double kGap = 3;
 constexpr double kRankGap = 14;
-constexpr double kLetter = 6.2;         // the width of a letter in the labels of bars
-constexpr std::size_t kMostRanks = 64;  // a picture with more ranks is not readable
-constexpr std::size_t kMostBars = 4000;
+constexpr double kLetter = 6.2;             // the width of a letter in the labels of bars
+constexpr std::size_t kMaxDrawnRanks = 64;  // a picture with more ranks is not readable
+constexpr std::size_t kMaxBars = 4000;
 
 struct Colour {
   Activity activity;
@@ -69,14 +69,14 @@ class Picture {
 
   std::string draw() {
     for (const auto& [rank, line] : lines_) {
-      if (ranks_drawn_++ == kMostRanks) break;
+      if (ranks_drawn_++ == kMaxDrawnRanks) break;
       draw_rank(rank, line);
     }
     draw_axis();
     const double height = y_ + 34;
     std::string title = step_.number < 0 ? "timeline" : "step " + std::to_string(step_.number);
     title += ", " + time_text(static_cast<double>(step_.duration()));
-    if (lines_.size() > kMostRanks) title += ", the first " + std::to_string(kMostRanks) + " ranks";
+    if (lines_.size() > kMaxDrawnRanks) title += ", the first " + std::to_string(kMaxDrawnRanks) + " ranks";
     std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(kWidth) + "\" height=\"" +
                       number(height) + "\" viewBox=\"0 0 " + number(kWidth) + " " + number(height) +
                       "\" font-family=\"sans-serif\" font-size=\"11\">\n" + std::string(kStyle) +
@@ -102,7 +102,7 @@ class Picture {
   void bar(double y, std::int64_t begin, std::int64_t end, const Colour& colour, std::string_view name) {
     const double x = x_of(begin);
     const double width = x_of(end) - x;
-    if (width < 0.05 || bars_++ >= kMostBars) return;
+    if (width < 0.05 || bars_++ >= kMaxBars) return;
     body_ += "<rect x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" + number(std::max(width, 0.4)) +
              "\" height=\"" + number(kBar) + "\" fill=\"" + std::string(colour.code) + "\"><title>" + escaped(name) +
              ", " + time_text(static_cast<double>(end - begin)) + "</title></rect>\n";

@@ -62,9 +62,9 @@ constexpr std::array<std::string_view, kActivities> kNames = {
     "user",       "other",   "data", "forward",    "backward", "optimizer", "checkpoint",
     "evaluation", "closing", "wait", "collective", "bucket",   "device",    "step"};
 // The maximum uptime of a host. A larger number is not a valid time.
-constexpr double kMostMicroseconds = 9e12;
-constexpr double kMostWhole = 9e15;
-constexpr int kMostRestarts = 65'535;
+constexpr double kMaxMicroseconds = 9e12;
+constexpr double kMaxExactInteger = 9e15;
+constexpr int kMaxTraceRestarts = 65'535;
 constexpr std::string_view kWriter = "ddprun timeline 1";
 
 struct Event {
@@ -175,14 +175,15 @@ class Handler : public json::json_sax_t {
   bool is_in_event() const { return path_.size() >= 2 && depth_ <= 4 && path_.front() == "traceEvents"; }
 
   bool on_number(double value) {
-    const bool is_total = path_.size() == 2 && depth_ == 3 && path_[0] == "ddprun" && value > 0 && value < kMostWhole;
+    const bool is_total =
+        path_.size() == 2 && depth_ == 3 && path_[0] == "ddprun" && value > 0 && value < kMaxExactInteger;
     if (is_total && path_[1] == "lost_events") trace_.lost += static_cast<std::uint64_t>(value);
     if (is_total && path_[1] == "clock_error_us")
       trace_.clock_error = std::max<std::int64_t>(trace_.clock_error, std::llround(value) * 1000);
     if (is_in_event()) path_.size() == 3 ? on_argument(value) : on_field(value);
     return true;
   }
-  static bool is_whole(double value) { return value >= 0 && value < kMostWhole; }
+  static bool is_whole(double value) { return value >= 0 && value < kMaxExactInteger; }
   void on_argument(double value) {
     if ((last_ == "step" || last_ == "index" || last_ == "number") && is_whole(value))
       event_.number = std::llround(value);
@@ -205,8 +206,8 @@ class Handler : public json::json_sax_t {
     return found->second;
   }
 
-  std::int64_t nanoseconds(const char* what, double microseconds, double least = -kMostMicroseconds) const {
-    if (!(least <= microseconds && microseconds < kMostMicroseconds)) {
+  std::int64_t nanoseconds(const char* what, double microseconds, double least = -kMaxMicroseconds) const {
+    if (!(least <= microseconds && microseconds < kMaxMicroseconds)) {
       throw TraceError("the " + std::string(what) + " of event " + std::to_string(events_seen_) +
                        " in traceEvents is not a valid time: " + number_text(microseconds));
     }
@@ -294,7 +295,7 @@ int restart_of(std::string_view rank_name) {
   int restart = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), restart);
   const bool is_number = error == std::errc() && end == number.data() + number.size();
-  return is_number ? std::clamp(restart, 0, kMostRestarts) : 0;
+  return is_number ? std::clamp(restart, 0, kMaxTraceRestarts) : 0;
 }
 
 Trace read_trace(std::istream& file, const ReadLimits& limits) {

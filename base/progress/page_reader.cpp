@@ -10,7 +10,7 @@ namespace ddp::detail {
 namespace {
 
 // The number of attempts is limited, because a writer may have been stopped in the middle of an entry.
-constexpr int kMostTries = 3;
+constexpr int kMaxReadAttempts = 3;
 
 bool is_readable(const Page& page) {
   return page.greeting.load(kRelaxed) == kPageGreeting && page.version.load(kAcquire) == kPageVersion;
@@ -18,7 +18,7 @@ bool is_readable(const Page& page) {
 
 std::optional<CollectiveRecord> read_entry(const RingEntry& entry, std::uint64_t index) {
   const std::uint64_t wanted = 2 * index + 2;
-  for (int tries = 0; tries < kMostTries; ++tries) {
+  for (int tries = 0; tries < kMaxReadAttempts; ++tries) {
     if (entry.sequence.load(kAcquire) != wanted) continue;
     CollectiveRecord record{.index = index,
                             .number = entry.number.load(kAcquire),
@@ -98,7 +98,7 @@ std::optional<ProgressSnapshot> read_page(const Page& page, std::size_t most_col
 std::optional<StepTotals> read_step_totals(const Page& page) {
   if (!is_readable(page)) return std::nullopt;
   const StepTotalsEntry& entry = page.step_totals;
-  for (int tries = 0; tries < kMostTries; ++tries) {
+  for (int tries = 0; tries < kMaxReadAttempts; ++tries) {
     const std::uint64_t sequence = entry.sequence.load(kAcquire);
     if (sequence == 0) return std::nullopt;
     if (sequence % 2 != 0) continue;

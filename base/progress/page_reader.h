@@ -27,7 +27,7 @@ struct CollectiveRecord {
   bool is_message = false;  // a message between two ranks; `number` then counts this rank's messages in the group
 
   bool is_open() const { return !end.has_value(); }
-  bool calls_the_same(const CollectiveRecord& other) const {
+  bool is_same_call_as(const CollectiveRecord& other) const {
     return signature == other.signature && hash == other.hash;
   }
 };

@@ -7,9 +7,9 @@
 namespace ddp::detail {
 namespace {
 
-constexpr std::size_t kMostHosts = 1 << 16;
-constexpr std::size_t kLongestName = 255;
-constexpr std::size_t kMostDigits = 9;
+constexpr std::size_t kMaxHostCount = 1 << 16;
+constexpr std::size_t kMaxHostNameLength = 255;
+constexpr std::size_t kMaxDigits = 9;
 
 class HostListError : public std::invalid_argument {
  public:
@@ -20,7 +20,7 @@ class HostListError : public std::invalid_argument {
 std::optional<unsigned> parse_digits(std::string_view text) {
   unsigned value = 0;
   const char* end = text.data() + text.size();
-  if (text.empty() || text.size() > kMostDigits) return std::nullopt;
+  if (text.empty() || text.size() > kMaxDigits) return std::nullopt;
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   return error == std::errc{} && stop == end ? std::optional(value) : std::nullopt;
 }
@@ -44,7 +44,7 @@ std::vector<std::string> expand_numbers(std::string_view list, std::string_view 
     if (!first || !last || *last < *first) {
       throw HostListError(list, "'" + std::string(range) + "' is neither a number nor a range");
     }
-    if (*last - *first >= kMostHosts - numbers.size()) throw HostListError(list, "it has too many hosts");
+    if (*last - *first >= kMaxHostCount - numbers.size()) throw HostListError(list, "it has too many hosts");
     const std::size_t width = dash == std::string_view::npos ? range.size() : dash;
     for (unsigned number = *first; number <= *last; ++number) numbers.push_back(padded(number, width));
     if (comma == std::string_view::npos) return numbers;
@@ -53,12 +53,12 @@ std::vector<std::string> expand_numbers(std::string_view list, std::string_view 
 }
 
 void append_to_each(std::vector<std::string>& names, const std::vector<std::string>& endings, std::string_view list) {
-  if (names.size() * endings.size() > kMostHosts) throw HostListError(list, "it has too many hosts");
+  if (names.size() * endings.size() > kMaxHostCount) throw HostListError(list, "it has too many hosts");
   std::vector<std::string> longer;
   longer.reserve(names.size() * endings.size());
   for (const std::string& name : names) {
     for (const std::string& ending : endings) {
-      if (name.size() + ending.size() > kLongestName) throw HostListError(list, "a name is too long");
+      if (name.size() + ending.size() > kMaxHostNameLength) throw HostListError(list, "a name is too long");
       longer.push_back(name + ending);
     }
   }
@@ -93,7 +93,7 @@ std::size_t end_of_entry(std::string_view list, std::string_view left) {
 
 // Step numbers from here on do not belong to srun, but to the batch script, the shell of salloc, and so on.
 constexpr std::uint64_t kSpecialSteps = 0xfffffff0;
-constexpr std::uint64_t kMostNodes = 1 << 16;
+constexpr std::uint64_t kMaxNodeCount = 1 << 16;
 
 std::string require(const VariableLookup& lookup, const std::string& name) {
   const auto text = lookup(name);
@@ -133,7 +133,7 @@ std::vector<std::string> expand_slurm_hosts(std::string_view list) {
     const std::size_t end = end_of_entry(list, left);
     if (end == 0) throw HostListError(list, "a name is empty");
     for (std::string& host : expand_entry(list, left.substr(0, end))) hosts.push_back(std::move(host));
-    if (hosts.size() > kMostHosts) throw HostListError(list, "it has too many hosts");
+    if (hosts.size() > kMaxHostCount) throw HostListError(list, "it has too many hosts");
     if (end == left.size()) return hosts;
     left.remove_prefix(end + 1);
   }
@@ -184,8 +184,8 @@ std::optional<SlurmStep> slurm_step(const VariableLookup& lookup) {
       lookup("SLURM_RESTART_COUNT") ? number(lookup, "SLURM_RESTART_COUNT", 0, UINT32_MAX) : 0;
 
   SlurmStep step;
-  step.nodes = static_cast<int>(number(lookup, "SLURM_STEP_NUM_NODES", 1, kMostNodes));
-  step.node = static_cast<int>(number(lookup, "SLURM_NODEID", 0, kMostNodes));
+  step.nodes = static_cast<int>(number(lookup, "SLURM_STEP_NUM_NODES", 1, kMaxNodeCount));
+  step.node = static_cast<int>(number(lookup, "SLURM_NODEID", 0, kMaxNodeCount));
   if (step.node >= step.nodes) {
     throw std::invalid_argument("SLURM_NODEID=" + std::to_string(step.node) + " but SLURM_STEP_NUM_NODES=" +
                                 std::to_string(step.nodes) + ": expected 0 <= SLURM_NODEID < SLURM_STEP_NUM_NODES");

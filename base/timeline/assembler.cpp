@@ -9,7 +9,7 @@ namespace {
 // Limits of memory use. No real program nests more deeply or has more operations open, so whatever exceeds them is an
 // error.
 constexpr std::size_t kDeepest = 1000;
-constexpr std::size_t kMostOpen = 1 << 16;
+constexpr std::size_t kMaxOpenEvents = 1 << 16;
 constexpr std::size_t kRecentPhases = 16;
 constexpr std::size_t kRecentSpans = 256;
 constexpr std::uint64_t kLanesOfKind = 1000;
@@ -94,7 +94,7 @@ void Assembler::begin(std::size_t lane, std::uint64_t id, const Record& record) 
   }
   event.number = record.number;
   if (record.value > 0) event.bytes = record.value;
-  if (operations_.size() >= kMostOpen) {
+  if (operations_.size() >= kMaxOpenEvents) {
     ++damaged_;
     return;
   }
@@ -106,7 +106,7 @@ void Assembler::end(std::size_t lane, std::uint64_t id, std::uint64_t time) {
   auto& stack = threads_[lane].stack;
   const auto found = std::find_if(stack.rbegin(), stack.rend(), [&](const Open& open) { return open.id == id; });
   if (found == stack.rend()) {
-    if (endings_.size() < kMostOpen) endings_.push_back({.id = id, .time = time, .pass = pass_});
+    if (endings_.size() < kMaxOpenEvents) endings_.push_back({.id = id, .time = time, .pass = pass_});
     return;
   }
   for (bool is_it = false; !is_it;) {
@@ -119,7 +119,7 @@ void Assembler::end(std::size_t lane, std::uint64_t id, std::uint64_t time) {
 void Assembler::mark(std::uint64_t id, std::uint64_t time) {
   if (const auto found = operations_.find(id); found != operations_.end()) {
     found->second.started = time;
-  } else if (endings_.size() < kMostOpen) {
+  } else if (endings_.size() < kMaxOpenEvents) {
     endings_.push_back({.id = id, .time = time, .is_mark = true, .pass = pass_});
   }
 }

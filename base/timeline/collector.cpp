@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 // measurable.
 constexpr std::chrono::milliseconds kShortest = 1ms;
 constexpr std::chrono::milliseconds kLongest = 50ms;
-constexpr double kMuch = 0.25;
-constexpr double kLittle = 0.05;
+constexpr double kHighFill = 0.25;
+constexpr double kLowFill = 0.05;
 
 }  // namespace
 
@@ -58,7 +58,7 @@ double RingReader::read_lane(std::size_t index, const Take& take) {
 }
 
 std::uint64_t RingReader::lost() const {
-  std::uint64_t lost = ring_.homeless.load(std::memory_order_relaxed);
+  std::uint64_t lost = ring_.events_without_lane.load(std::memory_order_relaxed);
   for (const Lane& lane : ring_.lanes) lost += lane.lost.load(std::memory_order_relaxed);
   return lost;
 }
@@ -130,7 +130,7 @@ void Collector::name_threads(int rank, const TimelineRing& ring) {
     std::ifstream file("/proc/" + std::to_string(process) + "/task/" + std::to_string(thread) + "/comm");
     std::string name;
     std::getline(file, name);
-    std::array<std::uint64_t, kMostWords> words;
+    std::array<std::uint64_t, kMaxRecordWords> words;
     const std::size_t count =
         encode({.type = RecordType::kThread, .time = 0, .number = thread, .value = process, .text = name}, words);
     sink_.take(rank, i, 0, std::span(words).first(count));
@@ -198,8 +198,8 @@ void Collector::run() {
     const double used = read_all();
     after_pass_();
     lock.lock();
-    if (used > kMuch) pause = kShortest;
-    if (used < kLittle) pause = std::min(2 * pause, kLongest);
+    if (used > kHighFill) pause = kShortest;
+    if (used < kLowFill) pause = std::min(2 * pause, kLongest);
     const auto is_called = [&] { return is_ending_ || !tasks_.empty(); };
     if (sources_.empty()) {
       wake_.wait(lock, is_called);

@@ -40,15 +40,15 @@ enum class RecordingMode : std::uint64_t { kOff = 0, kOn = 1, kSteps = 2 };
 
 struct TimelineRing {
   RingWord greeting;
-  RingWord version;    // set last when the memory is initialized; 0: not initialized
-  RingWord process;    // the process ID of the writer
-  RingWord mode;       // RecordingMode, set by the reader
-  RingWord first;      // with kSteps: the first recorded step
-  RingWord last;       // the end of the recorded steps, exclusive
-  RingWord recording;  // nonzero: events are recorded
-  RingWord step;       // the number of finished steps
-  RingWord starts;     // how often the reader has switched recording on while the program ran
-  RingWord homeless;   // the number of events from threads that got no lane
+  RingWord version;              // set last when the memory is initialized; 0: not initialized
+  RingWord process;              // the process ID of the writer
+  RingWord mode;                 // RecordingMode, set by the reader
+  RingWord first;                // with kSteps: the first recorded step
+  RingWord last;                 // the end of the recorded steps, exclusive
+  RingWord recording;            // nonzero: events are recorded
+  RingWord step;                 // the number of finished steps
+  RingWord starts;               // how often the reader has switched recording on while the program ran
+  RingWord events_without_lane;  // the number of events from threads that got no lane
   std::array<Lane, kLanes> lanes;
   std::array<std::array<RingWord, kLaneWords>, kLanes> words;
 };

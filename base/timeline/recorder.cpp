@@ -14,7 +14,7 @@ namespace ddp::detail {
 namespace {
 
 // The room that begin records leave for the ends of events that began in other threads.
-constexpr std::size_t kForEnds = 1024;
+constexpr std::size_t kReservedForEnds = 1024;
 
 // The lane of a thread. The type is trivial, so reading it needs no check whether it has been constructed.
 struct ThreadLane {
@@ -82,7 +82,7 @@ std::uint64_t Recorder::write(const Record& record, std::size_t reserve) noexcep
   if (own_lane.is_over) return 0;
   if (own_lane.ring != &ring_ || own_lane.lane == nullptr) {
     if (!claim_lane(ring_)) {
-      ring_.homeless.fetch_add(1, kRelaxed);
+      ring_.events_without_lane.fetch_add(1, kRelaxed);
       return 0;
     }
     std::array<char, 17> name{};
@@ -95,7 +95,7 @@ std::uint64_t Recorder::write(const Record& record, std::size_t reserve) noexcep
           0);
   }
   Lane& lane = *own_lane.lane;
-  std::array<std::uint64_t, kMostWords> words;
+  std::array<std::uint64_t, kMaxRecordWords> words;
   const std::size_t count = encode(record, words);
   const std::uint64_t head = lane.head.load(kRelaxed);
   if (head + count + reserve > own_lane.tail + kLaneWords) {
@@ -122,7 +122,7 @@ std::uint64_t Recorder::begin(EventKind kind, std::string_view name, std::uint64
                                         .number = number,
                                         .value = bytes,
                                         .text = name},
-                                       kForEnds + (open + 1) * kHeadWords);
+                                       kReservedForEnds + (open + 1) * kHeadWords);
   if (position == 0) return 0;
   if (is_within) ++own_lane.open;
   return event_id(own_lane.index, position - 1);
@@ -135,7 +135,7 @@ void Recorder::end(std::uint64_t id) noexcept {
 }
 
 void Recorder::mark(std::uint64_t id) noexcept {
-  if (id != 0) write({.type = RecordType::kMark, .time = timeline_clock(), .number = id}, kForEnds);
+  if (id != 0) write({.type = RecordType::kMark, .time = timeline_clock(), .number = id}, kReservedForEnds);
 }
 
 void Recorder::span(std::string_view name, std::uint64_t begin, std::uint64_t end, std::uint64_t stream) noexcept {
@@ -145,7 +145,7 @@ void Recorder::span(std::string_view name, std::uint64_t begin, std::uint64_t en
          .number = end,
          .value = stream,
          .text = name},
-        kForEnds);
+        kReservedForEnds);
 }
 
 void Recorder::value(std::string_view name, double number) noexcept {
@@ -154,7 +154,7 @@ void Recorder::value(std::string_view name, double number) noexcept {
          .time = timeline_clock(),
          .value = std::bit_cast<std::uint64_t>(number),
          .text = name},
-        kForEnds);
+        kReservedForEnds);
 }
 
 void Recorder::write_step(std::uint64_t ended, bool is_exact, bool is_whole) noexcept {
@@ -162,7 +162,7 @@ void Recorder::write_step(std::uint64_t ended, bool is_exact, bool is_whole) noe
          .time = timeline_clock(),
          .number = ended,
          .value = (is_exact ? kExactEnd : 0) | (is_whole ? 0 : kCutBegin)},
-        kForEnds);
+        kReservedForEnds);
 }
 
 void Recorder::begin_step() noexcept {

@@ -12,8 +12,8 @@ std::string_view category_of(EventKind kind) {
   return kNames[std::min<std::size_t>(static_cast<std::size_t>(kind), kNames.size() - 1)];
 }
 
-std::size_t encode(const Record& record, std::array<std::uint64_t, kMostWords>& words) noexcept {
-  const std::string_view text = record.text.substr(0, kLongestText);
+std::size_t encode(const Record& record, std::array<std::uint64_t, kMaxRecordWords>& words) noexcept {
+  const std::string_view text = record.text.substr(0, kMaxRecordTextBytes);
   const std::size_t count = kHeadWords + (text.size() + 7) / 8;
   words[0] = record.time;
   words[1] = std::uint64_t{static_cast<std::uint8_t>(record.type)} |
@@ -33,7 +33,7 @@ std::optional<Decoded> decode(std::span<const std::uint64_t> words) {
   const auto kind = static_cast<std::uint8_t>(words[1] >> 8);
   const std::uint64_t length = words[1] >> 16;
   if (type < static_cast<std::uint8_t>(RecordType::kBegin) || type > static_cast<std::uint8_t>(RecordType::kThread) ||
-      kind >= kEventKinds || length > kLongestText) {
+      kind >= kEventKinds || length > kMaxRecordTextBytes) {
     return std::nullopt;
   }
   const std::size_t count = kHeadWords + (length + 7) / 8;

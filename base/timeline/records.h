@@ -54,9 +54,9 @@ inline constexpr std::uint64_t kExactEnd = 1;
 inline constexpr std::uint64_t kCutBegin = 2;
 
 // Longer names are truncated.
-inline constexpr std::size_t kLongestText = 160;
+inline constexpr std::size_t kMaxRecordTextBytes = 160;
 inline constexpr std::size_t kHeadWords = 4;
-inline constexpr std::size_t kMostWords = kHeadWords + kLongestText / 8;
+inline constexpr std::size_t kMaxRecordWords = kHeadWords + kMaxRecordTextBytes / 8;
 
 struct Record {
   RecordType type = RecordType::kBegin;
@@ -68,7 +68,7 @@ struct Record {
 };
 
 // Encodes `record` at the start of `words`, and returns the number of words.
-std::size_t encode(const Record& record, std::array<std::uint64_t, kMostWords>& words) noexcept;
+std::size_t encode(const Record& record, std::array<std::uint64_t, kMaxRecordWords>& words) noexcept;
 
 // The first record in `words` and its number of words; empty if `words` is empty or contains only a part of a record.
 struct Decoded {

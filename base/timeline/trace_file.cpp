@@ -112,7 +112,7 @@ std::size_t TraceFile::write_at(std::uint64_t place, std::string_view text) {
 }
 
 // Ends the file after the last event that fits together with the tail, or at its previous end if no new event fits.
-void TraceFile::end_where_room_ends(std::size_t written) {
+void TraceFile::end_after_partial_write(std::size_t written) {
   const std::string problem = std::exchange(problem_, {});
   const std::string end = tail();
   const std::size_t cut = written > end.size() ? buffer_.rfind(",\n", written - end.size()) : std::string::npos;
@@ -193,7 +193,7 @@ void TraceFile::write_out() {
   const std::size_t added = buffer_.size();
   buffer_ += end;
   if (const std::size_t written = write_at(size_, buffer_); written < buffer_.size()) {
-    end_where_room_ends(written);
+    end_after_partial_write(written);
   } else {
     size_ += added;
     // If the new tail is shorter than the old one, the remainder of the old one must be removed.

@@ -49,7 +49,7 @@ class TraceFile {
   void write_out();
   void let_go();
   void look();
-  void end_where_room_ends(std::size_t written);
+  void end_after_partial_write(std::size_t written);
 
   std::string path_;
   int fd_ = -1;

@@ -59,7 +59,7 @@ bool is_field(std::string_view type, std::string_view field) {
   return field.find('.') == std::string_view::npos || list_item(field).has_value();
 }
 
-std::string decay_objection(const json& options, std::string_view type) {
+std::string weight_decay_conflict(const json& options, std::string_view type) {
   const auto flag = options.find("decoupled_weight_decay");
   if (flag == options.end()) return "";
   if (!flag->is_boolean()) return "its hyper-parameter decoupled_weight_decay is damaged";
@@ -93,7 +93,7 @@ SavedOptimizer parse_saved_optimizer(std::string_view text) {
   }
 }
 
-std::string objection_to(const SavedOptimizer& saved, std::string_view type) {
+std::string type_conflict(const SavedOptimizer& saved, std::string_view type) {
   if (!saved.type.empty() && saved.type != type) {
     return "it holds the state of " + safetensors::quote_name(saved.type) + ", but the optimizer is " +
            std::string(type);
@@ -115,7 +115,7 @@ std::string objection_to(const SavedOptimizer& saved, std::string_view type) {
       return "it holds no state of " + std::string(type) + ": it has the hyper-parameter " + std::string(foreign);
     }
     if (type != "Adam" && type != "AdamW") continue;
-    if (auto objection = decay_objection(group.options, type); !objection.empty()) return objection;
+    if (auto objection = weight_decay_conflict(group.options, type); !objection.empty()) return objection;
   }
   return "";
 }

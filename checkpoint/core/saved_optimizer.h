@@ -29,7 +29,7 @@ SavedOptimizer parse_saved_optimizer(std::string_view text);
 
 /// Why the optimizer `type` must not continue with `saved`: it is of another type, or its hyper-parameters say so
 /// (decoupled weight decay is AdamW's alone, for example). Empty when it may.
-std::string objection_to(const SavedOptimizer& saved, std::string_view type);
+std::string type_conflict(const SavedOptimizer& saved, std::string_view type);
 
 /// Those of `names` that are state of `saved` ("state.<parameter>.<field>") and not tensors of a module called `state`.
 std::set<std::string> optimizer_tensors(const SavedOptimizer& saved, const std::set<std::string>& names);

@@ -11,7 +11,7 @@
 namespace ddp {
 
 /// Levels of arrays and objects: enough for any settings, few enough for the stack.
-inline constexpr int kMostJsonLevels = 64;
+inline constexpr int kMaxJsonLevels = 64;
 
 /// Whether arrays and objects are nested more than `levels` deep, in text that need not be valid JSON. nlohmann's
 /// parser could count them by a callback, but then it goes through an array again after each object in it.
@@ -34,7 +34,7 @@ inline bool is_nested_deeper(std::string_view text, int levels) {
 
 /// Throws nlohmann::json::exception for text that is not JSON and std::invalid_argument for more than 64 levels.
 inline nlohmann::json parse_shallow_json(std::string_view text) {
-  if (is_nested_deeper(text, kMostJsonLevels)) throw std::invalid_argument("its JSON is nested too deeply");
+  if (is_nested_deeper(text, kMaxJsonLevels)) throw std::invalid_argument("its JSON is nested too deeply");
   return nlohmann::json::parse(text);
 }
 

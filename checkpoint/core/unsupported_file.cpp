@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr size_t kLooked = 4096;
+constexpr size_t kInspectedBytes = 4096;
 
 constexpr const char* kDistributed =
     "of torch.distributed.checkpoint (DCP): give the folder that holds its .metadata, or convert that in Python with "
@@ -25,7 +25,7 @@ struct Beginning {
 };
 
 // Of binary files.
-constexpr std::array kBeginnings = {
+constexpr std::array kBinaryFilePrefixes = {
     Beginning{"\x1f\x8b"sv, "it is packed with gzip: unpack it with gunzip first"},
     Beginning{"\xfd"
               "7zXZ\0"sv,
@@ -140,8 +140,8 @@ std::string describe_unsupported_file(std::string_view bytes, const std::filesys
   if (bytes.empty()) return "it is empty";
   if (path.extension() == ".distcp" || path.filename() == ".metadata")
     return std::string("it is a file ") + kDistributed;
-  const auto beginning = bytes.substr(0, kLooked);
-  for (const auto& known : kBeginnings) {
+  const auto beginning = bytes.substr(0, kInspectedBytes);
+  for (const auto& known : kBinaryFilePrefixes) {
     if (beginning.starts_with(known.bytes)) return std::string(known.what);
   }
   if (is_onnx(beginning)) return "it is an ONNX model: save a dict of tensors with torch.save instead";

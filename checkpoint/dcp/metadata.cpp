@@ -24,7 +24,7 @@ using safetensors::quote_name;
 // LibTorch's own operators stop at 64 dimensions.
 constexpr size_t kMaxDimensions = 64;
 
-[[noreturn]] void odd(const std::string& what) {
+[[noreturn]] void throw_unexpected(const std::string& what) {
   throw FormatError("its metadata is damaged: " + what);
 }
 
@@ -92,15 +92,15 @@ class Reader {
   Reader(const Value& root, size_t pickle_bytes) : root_(root), steps_left_(4096 + 4 * uint64_t{pickle_bytes}) {}
 
   FolderMetadata read() {
-    if (!is_object(root_, kMetadataClass)) odd("it is not an object of the class Metadata");
+    if (!is_object(root_, kMetadataClass)) throw_unexpected("it is not an object of the class Metadata");
     read_places();
     const auto* entries = attribute(root_, "state_dict_metadata");
-    if (entries == nullptr || !entries->is(Kind::kDict)) odd("it has no state_dict_metadata");
+    if (entries == nullptr || !entries->is(Kind::kDict)) throw_unexpected("it has no state_dict_metadata");
     std::unordered_map<std::string_view, const Value*> by_key;  // of equal keys the last, as in Python
     std::vector<std::string_view> order;
     const auto& items = entries->items();
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (!items[i].is(Kind::kText)) odd("a key of state_dict_metadata is not text");
+      if (!items[i].is(Kind::kText)) throw_unexpected("a key of state_dict_metadata is not text");
       spend(items[i].text().size() / 16);
       if (by_key.insert_or_assign(items[i].text(), &items[i + 1]).second) order.push_back(items[i].text());
     }
@@ -115,7 +115,7 @@ class Reader {
   // A pickle can refer to one container or text many times.
   void spend(uint64_t steps) {
     steps += 1;
-    if (steps > steps_left_) odd("its containers name the same values too often");
+    if (steps > steps_left_) throw_unexpected("its containers name the same values too often");
     steps_left_ -= steps;
   }
 
@@ -127,7 +127,7 @@ class Reader {
     const Value* unknown = nullptr;
     std::unordered_set<std::string_view> added;
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (!items[i].is(Kind::kText)) odd("a key of planner_data is not text");
+      if (!items[i].is(Kind::kText)) throw_unexpected("a key of planner_data is not text");
       spend(items[i].text().size() / 16);
       const auto found = by_key.find(items[i].text());
       if (found == by_key.end()) {
@@ -139,23 +139,25 @@ class Reader {
       by_key.erase(found);
     }
     if (unknown == nullptr || by_key.empty()) return;
-    odd("planner_data has the path of " + quote_name(unknown->text()) + ", which is not an item, but none of " +
-        quote_name(by_key.begin()->first));
+    throw_unexpected("planner_data has the path of " + quote_name(unknown->text()) +
+                     ", which is not an item, but none of " + quote_name(by_key.begin()->first));
   }
 
   void read_places() {
     const auto* places = attribute(root_, "storage_data");
-    if (places == nullptr || !places->is(Kind::kDict)) odd("it has no storage_data: it does not say where items are");
+    if (places == nullptr || !places->is(Kind::kDict))
+      throw_unexpected("it has no storage_data: it does not say where items are");
     const auto& items = places->items();
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
       if (!is_object(items[i], kIndexClass) || !is_object(items[i + 1], kInfoClass)) {
-        odd("storage_data has something that is not a place of an item");
+        throw_unexpected("storage_data has something that is not a place of an item");
       }
       const auto* name = attribute(items[i], "fqn");
-      if (name == nullptr || !name->is(Kind::kText)) odd("an item has no name");
+      if (name == nullptr || !name->is(Kind::kText)) throw_unexpected("an item has no name");
       const auto* offset = attribute(items[i], "offset");
       Key key{.name = name->text(), .offsets = as_size(offset)};
-      if (offset != nullptr && key.offsets == nullptr) odd("the offset of " + quote_name(key.name) + " is not a size");
+      if (offset != nullptr && key.offsets == nullptr)
+        throw_unexpected("the offset of " + quote_name(key.name) + " is not a size");
       spend(key.name.size() / 16 + (key.offsets != nullptr ? key.offsets->size() : 0));
       places_[key].item = read_place(items[i + 1], key.name);
     }
@@ -169,7 +171,7 @@ class Reader {
       return value != nullptr && value->is(Kind::kInt) && value->integer() >= 0;
     };
     if (file == nullptr || !file->is(Kind::kText) || !is_count(begin) || !is_count(size)) {
-      odd("the place of " + quote_name(name) + " is incomplete");
+      throw_unexpected("the place of " + quote_name(name) + " is incomplete");
     }
     refuse_transforms(info, name);
     return {.file = number_of(file->text()),
@@ -196,7 +198,7 @@ class Reader {
     if (known != numbers_.end()) return known->second;
     const bool is_plain = !file.empty() && file != "." && file != ".." && file.find('/') == std::string::npos &&
                           file.find('\0') == std::string::npos && file.size() < 256;
-    if (!is_plain) odd("it names the file " + quote_name(file) + ", which is not a file of the folder");
+    if (!is_plain) throw_unexpected("it names the file " + quote_name(file) + ", which is not a file of the folder");
     metadata_.files.push_back(file);
     return numbers_.emplace(file, static_cast<uint32_t>(metadata_.files.size() - 1)).first->second;
   }
@@ -207,12 +209,12 @@ class Reader {
     if (entry.path.empty()) entry.path = {entry.key};
     if (is_object(value, kBytesClass)) {
       const auto found = places_.find({.name = key});
-      if (found == places_.end()) odd("no file holds the value " + quote_name(key));
+      if (found == places_.end()) throw_unexpected("no file holds the value " + quote_name(key));
       entry.item = found->second.item;
     } else if (is_object(value, kTensorClass)) {
       read_tensor(value, entry);
     } else {
-      odd(quote_name(key) + " is neither a tensor nor a value");
+      throw_unexpected(quote_name(key) + " is neither a tensor nor a value");
     }
     metadata_.entries.push_back(std::move(entry));
   }
@@ -237,8 +239,8 @@ class Reader {
       }
     }
     if (is_path && flat_key(path) == key) return path;
-    odd("the path of " + quote_name(key) + " in planner_data has other parts than its name" +
-        (path.empty() ? "" : ": it begins with " + quote_name(flat_key(path))));
+    throw_unexpected("the path of " + quote_name(key) + " in planner_data has other parts than its name" +
+                     (path.empty() ? "" : ": it begins with " + quote_name(flat_key(path))));
   }
 
   void read_tensor(const Value& value, Entry& entry) {
@@ -247,7 +249,7 @@ class Reader {
     const auto* shape = as_size(attribute(value, "size"));
     const auto* chunks = attribute(value, "chunks");
     if (shape == nullptr || chunks == nullptr || !chunks->is(Kind::kList)) {
-      odd("the tensor " + quote_name(entry.key) + " has no shape or no chunks");
+      throw_unexpected("the tensor " + quote_name(entry.key) + " has no shape or no chunks");
     }
     entry.shape = numbers(*shape);
     for (const auto& chunk : chunks->items()) {
@@ -269,7 +271,8 @@ class Reader {
     auto name = is_global ? dtype->text().substr(kTorch.size()) : std::string();
     // The pickle has other names of torch, too: torch.Size, torch.distributed.….
     const auto is_of_dtype = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
-    if (name.empty() || !std::ranges::all_of(name, is_of_dtype)) odd("the tensor " + quote_name(key) + " has no dtype");
+    if (name.empty() || !std::ranges::all_of(name, is_of_dtype))
+      throw_unexpected("the tensor " + quote_name(key) + " has no dtype");
     return name;
   }
 
@@ -278,17 +281,19 @@ class Reader {
     const auto* offsets = is_chunk ? as_size(attribute(value, "offsets")) : nullptr;
     const auto* sizes = is_chunk ? as_size(attribute(value, "sizes")) : nullptr;
     if (offsets == nullptr || sizes == nullptr || offsets->size() != sizes->size()) {
-      odd("the tensor " + quote_name(entry.key) + " has a chunk without offsets or sizes");
+      throw_unexpected("the tensor " + quote_name(entry.key) + " has a chunk without offsets or sizes");
     }
     // Empty shards of several ranks all have the same offsets and share one item.
     if (std::ranges::any_of(*sizes, [](const Value& size) { return size.integer() == 0; })) return;
     StoredChunk chunk{.box = {.offsets = numbers(*offsets), .sizes = numbers(*sizes)}};
     const auto found = places_.find({.name = entry.key, .offsets = offsets});
     if (found == places_.end()) {
-      odd("no file holds the chunk at [" + detail::joined(chunk.box.offsets) + "] of " + quote_name(entry.key));
+      throw_unexpected("no file holds the chunk at [" + detail::joined(chunk.box.offsets) + "] of " +
+                       quote_name(entry.key));
     }
     if (found->second.is_used) {
-      odd("two chunks of " + quote_name(entry.key) + " are at [" + detail::joined(chunk.box.offsets) + "]");
+      throw_unexpected("two chunks of " + quote_name(entry.key) + " are at [" + detail::joined(chunk.box.offsets) +
+                       "]");
     }
     found->second.is_used = true;
     chunk.item = found->second.item;

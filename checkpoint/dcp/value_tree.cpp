@@ -8,14 +8,14 @@ using pt::Kind;
 using pt::Value;
 
 ValueTree::ValueTree(size_t most_bytes, size_t most_items)
-    : root_(pickle_.container(Kind::kDict)), budget_(most_bytes), most_items_(most_items) {}
+    : root_(pickle_.container(Kind::kDict)), budget_(most_bytes), max_items_(most_items) {}
 
 bool ValueTree::put(const Path& path, size_t begin, const Value& value) {
-  return put_made(path, begin, copy(value, 0));
+  return put_constructed(path, begin, copy(value, 0));
 }
 
 bool ValueTree::put_tensor(const Path& path, size_t begin, pt::TensorEntry tensor) {
-  return put_made(path, begin, pickle_.tensor(std::move(tensor)));
+  return put_constructed(path, begin, pickle_.tensor(std::move(tensor)));
 }
 
 Value ValueTree::other(std::string_view what) {
@@ -56,7 +56,7 @@ Value ValueTree::copy(const Value& value, int depth) {
   }
 }
 
-bool ValueTree::put_made(const Path& path, size_t begin, const Value& value) {
+bool ValueTree::put_constructed(const Path& path, size_t begin, const Value& value) {
   if (begin >= path.size()) return false;
   auto container = root_;
   std::string name;
@@ -89,7 +89,7 @@ bool ValueTree::put_into(Value& container, const Path& path, size_t index, const
     return true;
   }
   const auto place = std::get<int64_t>(path[index]);
-  if (!container.is(Kind::kList) || place < 0 || static_cast<uint64_t>(place) >= most_items_) return false;
+  if (!container.is(Kind::kList) || place < 0 || static_cast<uint64_t>(place) >= max_items_) return false;
   auto& items = container.items();
   if (items.size() <= static_cast<size_t>(place)) {
     budget_.spend((static_cast<size_t>(place) - items.size()) * sizeof(Value));

@@ -30,13 +30,13 @@ class ValueTree {
  private:
   pt::Value other(std::string_view what);
   pt::Value copy(const pt::Value& value, int depth);
-  bool put_made(const Path& path, size_t begin, const pt::Value& value);
+  bool put_constructed(const Path& path, size_t begin, const pt::Value& value);
   bool put_into(pt::Value& container, const Path& path, size_t index, const pt::Value& value);
 
   pt::Pickle pickle_;
   pt::Value root_;
   pt::Budget budget_;
-  size_t most_items_;
+  size_t max_items_;
   std::unordered_map<std::string, pt::Value> known_;  // what was put, by its path
 };
 

@@ -105,8 +105,8 @@ std::unique_ptr<ChunkedPart> read_part(FileSystem& file_system, const std::files
 }
 
 // The file names contain the number of ranks: the file of each rank must exist.
-void check_all_are_there(FileSystem& file_system, const std::filesystem::path& folder,
-                         const std::vector<std::string>& files) {
+void check_all_present(FileSystem& file_system, const std::filesystem::path& folder,
+                       const std::vector<std::string>& files) {
   const auto ranks = shards::parse_shard_file_name(files.front())->ranks;
   const auto part = shards::parse_shard_file_name(files.front())->part;
   const std::set<std::string> present(files.begin(), files.end());
@@ -147,13 +147,13 @@ bool is_sharded_folder(FileSystem& file_system, const std::filesystem::path& fol
   refuse_uncommitted(folder);
   if (is_folder_of_shards(folder)) return true;
   return std::filesystem::exists(folder / storage::kManifestName, ignored) &&
-         has_shards(storage::read_manifest_alone(file_system, folder));
+         has_shards(storage::read_manifest_only(file_system, folder));
 }
 
 ShardedFolder open_sharded_folder(FileSystem& file_system, const std::filesystem::path& folder) {
   if (dcp::is_dcp_folder(folder)) return open_dcp_folder(file_system, folder);
   if (is_folder_of_shards(folder)) return open_folder_of_shards(file_system, folder);
-  return open_sharded_checkpoint(file_system, folder, storage::read_manifest_alone(file_system, folder));
+  return open_sharded_checkpoint(file_system, folder, storage::read_manifest_only(file_system, folder));
 }
 
 ShardedFolder open_sharded_checkpoint(FileSystem& file_system, const std::filesystem::path& folder,
@@ -195,7 +195,7 @@ ShardedFolder open_folder_of_shards(FileSystem& file_system, const std::filesyst
   }
   const auto checksums = std::make_shared<const BlockChecksums>();
   for (const auto& [part, files] : shards::shard_files_by_part(others)) {
-    check_all_are_there(file_system, folder, files);
+    check_all_present(file_system, folder, files);
     opened.parts[part] = read_part(file_system, folder, files, checksums);
   }
   if (python.empty()) return opened;
@@ -213,7 +213,7 @@ storage::Failure describe_damage(FileSystem& file_system, const std::filesystem:
                                  storage::Failure failure) {
   if (failure.kind != storage::FailureKind::kDamaged) return failure;
   try {
-    auto manifest = storage::read_manifest_alone(file_system, folder);
+    auto manifest = storage::read_manifest_only(file_system, folder);
     if (has_shards(manifest)) open_sharded_checkpoint(file_system, folder, std::move(manifest));
   } catch (const storage::DamagedCheckpoint& error) {
     return storage::failure_from(error);
@@ -245,7 +245,7 @@ void verify_sharded_checkpoint(FileSystem& file_system, const std::filesystem::p
     } catch (const shards::DamagedBytes& error) {
       const shards::LostBytes bytes{
           .files = files, .file = name, .begin = error.begin(), .end = error.end(), .written = record.size};
-      throw storage::DamagedCheckpoint(error.what() + owner(name) + about_bytes(file_system, folder, bytes));
+      throw storage::DamagedCheckpoint(error.what() + owner(name) + lost_bytes_text(file_system, folder, bytes));
     } catch (const std::system_error& error) {
       storage::throw_read_failure(folder, error);
     }

@@ -20,13 +20,13 @@ using namespace std::string_view_literals;
 // 0x1950a86a20f9469cfc6c, pickled with protocol 2, or with another one that the caller of torch.save chose; 4 and 5
 // have frames.
 constexpr std::string_view kMagicNumber{"\x8a\nl\xfc\x9c\x46\xf9\x20j\xa8P\x19."};
-constexpr std::array kMagicBeginnings = {"\x80\x02"sv, "\x80\x03"sv, "\x80\x04\x95\x0d\0\0\0\0\0\0\0"sv,
-                                         "\x80\x05\x95\x0d\0\0\0\0\0\0\0"sv};
+constexpr std::array kMagicPrefixes = {"\x80\x02"sv, "\x80\x03"sv, "\x80\x04\x95\x0d\0\0\0\0\0\0\0"sv,
+                                       "\x80\x05\x95\x0d\0\0\0\0\0\0\0"sv};
 constexpr int64_t kProtocol = 1001;
 
 // Bytes of the pickled number that `file` begins with; 0 for another beginning.
 size_t magic_bytes(std::string_view file) {
-  for (const auto beginning : kMagicBeginnings) {
+  for (const auto beginning : kMagicPrefixes) {
     if (!file.starts_with(beginning) || !file.substr(beginning.size()).starts_with(kMagicNumber)) continue;
     return beginning.size() + kMagicNumber.size();
   }

@@ -16,7 +16,7 @@ namespace ddp::pt {
 class Memo {
  public:
   void put(uint64_t number, Value value) {
-    if (number >= kMostUnused + 2 * uint64_t{count_}) {
+    if (number >= kMaxUnused + 2 * uint64_t{count_}) {
       if (sparse_.insert_or_assign(number, value).second) ++count_;
       return;
     }
@@ -41,9 +41,9 @@ class Memo {
   }
 
  private:
-  static constexpr uint64_t kMostUnused = 64;
+  static constexpr uint64_t kMaxUnused = 64;
 
-  std::deque<Value> dense_;  // no more than kMostUnused + 2 * count_
+  std::deque<Value> dense_;  // no more than kMaxUnused + 2 * count_
   std::vector<bool> is_used_;
   std::unordered_map<uint64_t, Value> sparse_;
   size_t count_ = 0;

@@ -38,7 +38,7 @@ std::string describe_other_zip(const ZipReader& zip) {
   return text + ": it begins with " + quote_name(first) + "; unpack it first, if it holds the file";
 }
 
-constexpr const char* kPackNothing = "; save it again with torch.save, which does not compress";
+constexpr const char* kNoCompressionAdvice = "; save it again with torch.save, which does not compress";
 
 // In a deflated pickle, every unpacked byte may make a value, although the file holds only a small part of these bytes.
 void check_pickle_size(const ZipEntry& pickle, size_t file_bytes) {
@@ -46,7 +46,7 @@ void check_pickle_size(const ZipEntry& pickle, size_t file_bytes) {
   if (pickle.size > kMaxPickleBytes) throw FormatError("its pickle is too large to be read");
   if (!pickle.is_deflated || pickle.size <= std::max(kAlways, file_bytes)) return;
   throw FormatError("its pickle would have " + std::to_string(pickle.size) + " bytes when unpacked: expected at most " +
-                    std::to_string(kAlways) + " or the file's size" + kPackNothing);
+                    std::to_string(kAlways) + " or the file's size" + kNoCompressionAdvice);
 }
 
 // A file that is much larger when unpacked holds almost nothing, and unpacking it takes seconds. The limits are those
@@ -61,7 +61,7 @@ void check_unpacked_size(const ZipReader& zip, uint64_t file_bytes) {
       continue;
     }
     throw FormatError("its " + std::to_string(file_bytes) + " bytes would be unpacked to more than " +
-                      std::to_string(most) + ", expected at most 512 MiB or 128 times its size" + kPackNothing);
+                      std::to_string(most) + ", expected at most 512 MiB or 128 times its size" + kNoCompressionAdvice);
   }
 }
 
@@ -144,7 +144,7 @@ class PtFile::Content {
     const uint64_t unused = size - std::min(size, used_[key]);
     if (unused <= std::max<uint64_t>(uint64_t{32} << 20, 32 * bytes_.view.size())) return;
     throw FormatError("the storage " + quote_name(key) + " would have " + std::to_string(size) +
-                      " bytes when unpacked, of which no tensor uses " + std::to_string(unused) + kPackNothing);
+                      " bytes when unpacked, of which no tensor uses " + std::to_string(unused) + kNoCompressionAdvice);
   }
 
   // The code beside TorchScript's objects distinguishes their parameters and buffers from other attributes.

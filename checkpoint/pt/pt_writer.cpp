@@ -73,7 +73,7 @@ class Storages {
 };
 
 json parse(const std::string& text) {
-  if (is_nested_deeper(text, kMostJsonLevels)) {
+  if (is_nested_deeper(text, kMaxJsonLevels)) {
     throw std::invalid_argument("an optimizer's description or a value is nested too deeply");
   }
   return json::parse(text);

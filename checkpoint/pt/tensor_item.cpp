@@ -27,7 +27,7 @@ using zip::Fields;
 constexpr std::string_view kDataPickle = "/data.pkl";
 
 // In an archive of torch.save() with one tensor, the first and the last kilobyte hold everything but the elements.
-constexpr uint64_t kEdge = 4096;
+constexpr uint64_t kEdgeBytes = 4096;
 // Smaller archives are read at once.
 constexpr uint64_t kSmall = uint64_t{32} << 10;
 
@@ -41,9 +41,9 @@ class Archive {
   Archive(storage::FileSystem& file_system, const storage::FileDescriptor& file, const std::filesystem::path& path,
           uint64_t begin, uint64_t size)
       : file_system_(file_system), file_(file), path_(path), begin_(begin), size_(size) {
-    const auto head = size <= kSmall ? size : kEdge;
+    const auto head = size <= kSmall ? size : kEdgeBytes;
     head_ = read_from_file(0, head);
-    tail_begin_ = size <= kSmall ? size : size - kEdge;
+    tail_begin_ = size <= kSmall ? size : size - kEdgeBytes;
     tail_ = read_from_file(tail_begin_, size - tail_begin_);
   }
 
@@ -85,7 +85,7 @@ class Contents {
     if (!archive.read_at_most(0, 4).starts_with("PK\3\4")) {
       throw FormatError("it is not an archive as torch.save() writes it");
     }
-    const auto edge = std::min(archive.size(), kEdge);
+    const auto edge = std::min(archive.size(), kEdgeBytes);
     tail_ = archive.read(archive.size() - edge, edge);
     const auto directory = zip::directory_position({.bytes = tail_, .begin = archive.size() - edge});
     if (archive.size() - directory > kMostDirectory) throw FormatError("its directory is too long for one tensor");

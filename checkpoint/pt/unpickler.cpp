@@ -22,7 +22,7 @@ using safetensors::quote_name;
 
 // The most memory of the values per byte of the pickle: a tensor of four dimensions needs 180 bytes of memory, and at
 // least 16 bytes in the pickle. A small pickle may use kMostSize in any case.
-constexpr size_t kMostGrowth = 32;
+constexpr size_t kMaxExpansion = 32;
 constexpr size_t kMostSize = size_t{1} << 16;
 
 class Machine {
@@ -32,7 +32,7 @@ class Machine {
   std::unique_ptr<Pickle> run() {
     try {
       while (!step(static_cast<Op>(read_byte()))) {
-        if (pickle_->size() > kMostGrowth * position_ + kMostSize) {
+        if (pickle_->size() > kMaxExpansion * position_ + kMostSize) {
           fail("its values contain each other so often that they need more memory than a file of this size can hold");
         }
       }

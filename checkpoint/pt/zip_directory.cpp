@@ -137,11 +137,11 @@ bool read_extra(std::string_view extra, DirectoryEntry& entry) {
 void check_packing(const DirectoryEntry& entry, const Fields& fields) {
   const auto& header = entry.header;
   // The most bytes that one byte of deflated data can expand to.
-  constexpr uint64_t kMostGrowth = 1032;
+  constexpr uint64_t kMaxExpansion = 1032;
   if (header.method == kStored) {
     if (header.size != header.stored) fields.fail();
   } else if (header.method == kDeflated) {
-    if (header.size / kMostGrowth > header.stored) fields.fail();
+    if (header.size / kMaxExpansion > header.stored) fields.fail();
   } else {
     throw FormatError("the zip file has an entry " + quote_name(entry.name) +
                       " that is compressed in a way that torch.load does not read either");

@@ -133,7 +133,7 @@ struct Stretch {
   size_t last = 0;
 };
 
-std::vector<Stretch> stretches(const std::vector<Job>& jobs) {
+std::vector<Stretch> merge_jobs_into_reads(const std::vector<Job>& jobs) {
   std::vector<Stretch> result;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (result.empty() || jobs[i].begin > result.back().end + kGap) {
@@ -147,7 +147,7 @@ std::vector<Stretch> stretches(const std::vector<Job>& jobs) {
 }
 
 void read_file(const BlockFile& file, std::vector<Job>& jobs, ReadBuffer& buffer) {
-  for (const auto& stretch : stretches(jobs)) {
+  for (const auto& stretch : merge_jobs_into_reads(jobs)) {
     auto first = stretch.first;  // of the jobs that are not complete
     file.read(stretch.begin, stretch.end, buffer, [&](uint64_t position, std::string_view bytes) {
       for (auto i = first; i < stretch.last && jobs[i].begin < position + bytes.size(); ++i) {
@@ -268,7 +268,7 @@ void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog,
 uint64_t bytes_to_read(const std::vector<ReadRequest>& requests) {
   uint64_t bytes = 0;
   for (const auto& [number, parts] : parts_of(requests)) {
-    for (const auto& stretch : stretches(jobs_of(parts))) bytes += stretch.end - stretch.begin;
+    for (const auto& stretch : merge_jobs_into_reads(jobs_of(parts))) bytes += stretch.end - stretch.begin;
   }
   return bytes;
 }

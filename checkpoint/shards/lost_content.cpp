@@ -140,7 +140,8 @@ std::string content_of_lost(storage::FileSystem& file_system, const std::filesys
   return kind_of(lost);
 }
 
-std::string about_bytes(storage::FileSystem& file_system, const std::filesystem::path& folder, const LostBytes& bytes) {
+std::string lost_bytes_text(storage::FileSystem& file_system, const std::filesystem::path& folder,
+                            const LostBytes& bytes) {
   const auto tensors = tensors_between(file_system, folder, bytes);
   if (!tensors.empty()) return "; they hold " + tensors;
   return "; the file holds " + content_of_lost(file_system, folder, bytes.files, bytes.file);

@@ -34,6 +34,7 @@ std::string content_of_lost(storage::FileSystem& file_system, const std::filesys
                             const std::vector<std::string>& files, const std::string& lost);
 
 /// "; they hold 'fc.weight'" or "; the file holds a part of 'fc.weight'", from the two above.
-std::string about_bytes(storage::FileSystem& file_system, const std::filesystem::path& folder, const LostBytes& bytes);
+std::string lost_bytes_text(storage::FileSystem& file_system, const std::filesystem::path& folder,
+                            const LostBytes& bytes);
 
 }  // namespace ddp::shards

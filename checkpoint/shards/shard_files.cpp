@@ -160,7 +160,7 @@ class CatalogBuilder {
   std::string title_;                                // of the file that is being added
 };
 
-constexpr size_t kMostNamed = 8;
+constexpr size_t kMaxNamedFiles = 8;
 
 // The files that the names in `files` imply but that are not in `files`. At most one more than the message names.
 std::vector<std::string> missing_files(const std::filesystem::path& folder, const std::vector<std::string>& files) {
@@ -185,7 +185,7 @@ std::vector<std::string> missing_files(const std::filesystem::path& folder, cons
   std::vector<std::string> missing;
   for (const auto& [part, ranks] : parts) {
     // The number in a name may be arbitrarily large.
-    for (int rank = 0; rank < ranks.count && missing.size() <= kMostNamed; ++rank) {
+    for (int rank = 0; rank < ranks.count && missing.size() <= kMaxNamedFiles; ++rank) {
       if (!ranks.found.contains(rank)) missing.push_back(shard_file_name(part, rank, ranks.count));
     }
   }
@@ -194,8 +194,8 @@ std::vector<std::string> missing_files(const std::filesystem::path& folder, cons
 
 // "a (rank 0's part), b (rank 1's part) and others".
 std::string list_of(std::vector<std::string> files) {
-  const bool has_more = files.size() > kMostNamed;
-  if (has_more) files.resize(kMostNamed);
+  const bool has_more = files.size() > kMaxNamedFiles;
+  if (has_more) files.resize(kMaxNamedFiles);
   const auto title = [](const std::string& file) { return file + owner(file); };
   return detail::joined(files, ", ", title) + (has_more ? " and others" : "");
 }
@@ -286,7 +286,7 @@ TensorCatalog read_shard_headers(storage::FileSystem& file_system, const std::fi
                             .begin = error.begin(),
                             .end = error.end(),
                             .written = std::filesystem::file_size(path, ignored)};
-      throw storage::DamagedCheckpoint(error.what() + owner(name) + about_bytes(file_system, folder, bytes) +
+      throw storage::DamagedCheckpoint(error.what() + owner(name) + lost_bytes_text(file_system, folder, bytes) +
                                        header_fault(file_system, path));
     } catch (const safetensors::FormatError& error) {
       throw storage::DamagedCheckpoint(path.string() + owner(name) + " is not valid: " + error.what());

@@ -5,7 +5,7 @@
 
 namespace ddp::storage {
 
-bool is_shortage(const std::error_code& error) {
+bool is_resource_shortage(const std::error_code& error) {
   return error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
          error == std::errc::not_enough_memory;
 }
@@ -27,7 +27,7 @@ void throw_damaged(const std::filesystem::path& folder, const std::string& reaso
 }
 
 void throw_read_failure(const std::filesystem::path& folder, const std::system_error& error) {
-  if (is_shortage(error.code())) throw error;
+  if (is_resource_shortage(error.code())) throw error;
   switch (error.code().value()) {
     case ENOENT:
     case ENOTDIR:

@@ -43,7 +43,7 @@ class UnreadableCheckpoint : public DamagedCheckpoint {
 
 /// Whether the error is that the process or the machine has no more descriptors or memory. It says nothing of the file,
 /// and the next one would meet it as well.
-bool is_shortage(const std::error_code& error);
+bool is_resource_shortage(const std::error_code& error);
 
 /// What `error` says, with its kind.
 Failure failure_from(const DamagedCheckpoint& error);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kTemporary = ".tmp-";
-constexpr std::string_view kReplaced = ".old-";
+constexpr std::string_view kReplacedPrefix = ".old-";
 constexpr size_t kDigits = 8;
 
 }  // namespace
@@ -32,7 +32,7 @@ std::optional<int64_t> step_of(std::string_view name) {
 
 std::optional<Leftover> leftover(std::string_view name) {
   for (const auto& [suffix, kind] :
-       {std::pair(kTemporary, Leftover::Kind::kTemporary), std::pair(kReplaced, Leftover::Kind::kReplaced)}) {
+       {std::pair(kTemporary, Leftover::Kind::kTemporary), std::pair(kReplacedPrefix, Leftover::Kind::kReplaced)}) {
     const auto at = name.find(suffix);
     if (at == std::string_view::npos) continue;
     const auto target = name.substr(0, at);
@@ -46,7 +46,7 @@ std::string temporary_name(std::string_view target, std::string_view id) {
 }
 
 std::string replaced_name(std::string_view target, std::string_view id) {
-  return std::string(target).append(kReplaced).append(id);
+  return std::string(target).append(kReplacedPrefix).append(id);
 }
 
 std::string random_id() {

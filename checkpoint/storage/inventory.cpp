@@ -56,7 +56,7 @@ CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& fo
   // overlooked.
   entry.manifest.sequence = std::numeric_limits<int64_t>::max();
   try {
-    entry.manifest = read_manifest_alone(file_system, folder);
+    entry.manifest = read_manifest_only(file_system, folder);
     check_sizes(file_system, folder, entry.manifest);
     if (entry.manifest.step != step) {
       throw_damaged(folder, "its manifest belongs to step " + std::to_string(entry.manifest.step));
@@ -75,7 +75,7 @@ constexpr int64_t kUnreadSequences = 1'000'000;
 
 }  // namespace
 
-Manifest read_manifest_alone(FileSystem& file_system, const std::filesystem::path& folder) {
+Manifest read_manifest_only(FileSystem& file_system, const std::filesystem::path& folder) {
   try {
     return parse_manifest(read_text(file_system, folder / kManifestName));
   } catch (const ManifestError& error) {
@@ -94,7 +94,7 @@ void check_size(FileSystem& file_system, const FileDescriptor& file, const std::
 }
 
 Manifest read_manifest(FileSystem& file_system, const std::filesystem::path& folder) {
-  auto manifest = read_manifest_alone(file_system, folder);
+  auto manifest = read_manifest_only(file_system, folder);
   check_sizes(file_system, folder, manifest);
   return manifest;
 }
@@ -154,7 +154,7 @@ int64_t last_sequence(FileSystem& file_system, const std::filesystem::path& dire
   for (const auto& name : file_system.entries(directory)) {
     if (!checkpoint_step(directory, name)) continue;
     try {
-      last = std::max(last, read_manifest_alone(file_system, directory / name).sequence);
+      last = std::max(last, read_manifest_only(file_system, directory / name).sequence);
     } catch (const UnreadableCheckpoint&) {
       is_complete = false;
     } catch (const DamagedCheckpoint&) {

@@ -16,7 +16,7 @@ namespace ddp::storage {
 // These throw DamagedCheckpoint, or UnreadableCheckpoint where it may be whole, and std::system_error for a shortage.
 
 /// Reads a checkpoint folder's manifest and nothing else.
-Manifest read_manifest_alone(FileSystem& file_system, const std::filesystem::path& folder);
+Manifest read_manifest_only(FileSystem& file_system, const std::filesystem::path& folder);
 
 /// Reads a checkpoint folder's manifest and compares the files' sizes.
 Manifest read_manifest(FileSystem& file_system, const std::filesystem::path& folder);

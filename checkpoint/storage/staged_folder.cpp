@@ -53,7 +53,7 @@ void StagedFolder::adopt(const std::string& name, const FileRecord& record) {
     const auto size = file_system_.size(file_system_.open(path), path);
     if (size != record.size) seen = std::to_string(size) + " bytes";
   } catch (const std::system_error& error) {
-    if (is_shortage(error.code())) throw;
+    if (is_resource_shortage(error.code())) throw;
     seen = error.code().message();
   }
   if (!seen.empty()) {
@@ -71,7 +71,7 @@ std::string StagedFolder::commit(Manifest manifest) {
   const auto text = format_manifest(manifest);
   write_text(file_system_, temporary_ / kManifestName, text);
   file_system_.sync_folder(temporary_);
-  take_the_name();
+  claim_name();
   file_system_.sync_folder(directory_);
   verify(text);
   try {
@@ -85,7 +85,7 @@ std::string StagedFolder::commit(Manifest manifest) {
   }
 }
 
-void StagedFolder::take_the_name() {
+void StagedFolder::claim_name() {
   std::error_code ignored;
   if (!std::filesystem::exists(std::filesystem::symlink_status(final_, ignored))) {
     file_system_.rename(temporary_, final_);
@@ -110,18 +110,18 @@ void StagedFolder::verify(const std::string& manifest_text) {
     if (format_manifest(read_manifest(file_system_, final_)) == manifest_text) return;
     throw DamagedCheckpoint(final_.string() + " holds a different manifest");
   } catch (const UnreadableCheckpoint&) {
-    give_the_name_back();
+    restore_old_name();
     throw;
   } catch (const std::system_error&) {  // a shortage
-    give_the_name_back();
+    restore_old_name();
     throw;
   } catch (const DamagedCheckpoint& error) {
-    give_the_name_back();
+    restore_old_name();
     throw DamagedCheckpoint(std::string("another program changes this directory: after the commit, ") + error.what());
   }
 }
 
-void StagedFolder::give_the_name_back() noexcept {
+void StagedFolder::restore_old_name() noexcept {
   const auto earlier = std::exchange(temporary_, {});  // the earlier version, if there was one
   try {
     if (!earlier.empty() && file_system_.exchange(earlier, final_)) {

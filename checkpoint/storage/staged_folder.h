@@ -41,9 +41,9 @@ class StagedFolder {
   std::string commit(Manifest manifest);
 
  private:
-  void take_the_name();
+  void claim_name();
   void verify(const std::string& manifest_text);
-  void give_the_name_back() noexcept;
+  void restore_old_name() noexcept;
 
   FileSystem& file_system_;
   std::filesystem::path directory_;

@@ -40,7 +40,7 @@ std::map<std::string, Bytes> verify_and_map(FileSystem& file_system, const std::
 
 bool was_replaced(FileSystem& file_system, const std::filesystem::path& folder, const Manifest& before) {
   try {
-    return format_manifest(read_manifest_alone(file_system, folder)) != format_manifest(before);
+    return format_manifest(read_manifest_only(file_system, folder)) != format_manifest(before);
   } catch (const DamagedCheckpoint&) {
     return false;
   }
@@ -50,7 +50,7 @@ bool was_replaced(FileSystem& file_system, const std::filesystem::path& folder, 
 
 VerifiedFiles open_checkpoint(FileSystem& file_system, const std::filesystem::path& folder) {
   for (int attempt = 1;; ++attempt) {
-    auto manifest = read_manifest_alone(file_system, folder);
+    auto manifest = read_manifest_only(file_system, folder);
     try {
       auto files = verify_and_map(file_system, folder, manifest);
       return {.manifest = std::move(manifest), .files = std::move(files)};

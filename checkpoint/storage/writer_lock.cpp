@@ -11,7 +11,7 @@
 namespace ddp::storage {
 namespace {
 
-constexpr uint64_t kLongestEntry = 400;
+constexpr uint64_t kMaxEntryBytes = 400;
 // Between open and lock, another process may have replaced the file.
 constexpr int kLockAttempts = 100;
 
@@ -81,7 +81,7 @@ void WriterLock::sign(const FileDescriptor& file) {
 std::string WriterLock::describe_holder(const FileDescriptor& file) {
   std::string entry;
   try {
-    entry.resize(std::min(file_system_.size(file, path_), kLongestEntry));
+    entry.resize(std::min(file_system_.size(file, path_), kMaxEntryBytes));
     file_system_.read(file, entry.data(), entry.size(), 0, path_);
   } catch (const std::exception&) {
     entry.clear();

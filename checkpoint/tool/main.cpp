@@ -58,7 +58,7 @@ bool is_directory_of_checkpoints(const std::filesystem::path& path) {
 // Whether a writer has removed or replaced the checkpoint since it was listed.
 bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry) {
   try {
-    if (ddp::storage::read_manifest_alone(file_system, entry.folder).sequence != entry.manifest.sequence) return true;
+    if (ddp::storage::read_manifest_only(file_system, entry.folder).sequence != entry.manifest.sequence) return true;
   } catch (const ddp::storage::DamagedCheckpoint&) {
     // The folder may have been removed.
   }
@@ -66,8 +66,8 @@ bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::s
 }
 
 // The damage of a checkpoint. For a sharded one it names the rank and a tensor, if they are known.
-std::string damage_of(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry,
-                      const std::string& text) {
+std::string damage_text(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry,
+                        const std::string& text) {
   if (!ddp::has_shards(entry.manifest)) return text;
   try {
     ddp::open_sharded_checkpoint(file_system, entry.folder, entry.manifest);
@@ -100,7 +100,7 @@ Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::Chec
   if (failure) {
     const bool is_unreadable = failure.kind == ddp::storage::FailureKind::kUnreadable;
     std::printf("%s: %s\n", is_unreadable ? "UNREADABLE" : "DAMAGED",
-                ddp::printable_text(damage_of(file_system, entry, failure.text)).c_str());
+                ddp::printable_text(damage_text(file_system, entry, failure.text)).c_str());
     return Found::kDamaged;
   }
   uint64_t bytes = 0;

@@ -41,8 +41,8 @@ bool is_nested(const pt::Value& root, const pt::StateDict& state, bool is_chosen
   return has_dict;
 }
 
-std::map<std::string, std::string> unread_below(const pt::Value& selected, const pt::StateDict& state,
-                                                const std::string& key) {
+std::map<std::string, std::string> unread_entries_below(const pt::Value& selected, const pt::StateDict& state,
+                                                        const std::string& key) {
   std::set<std::string> optimizers;
   for (const auto& [name, item] : pt::named_items(selected)) {
     if (pt::is_optimizer(pt::sole_item(*item))) optimizers.insert(name);

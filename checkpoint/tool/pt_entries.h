@@ -18,8 +18,8 @@ std::map<std::string, std::string> unread_entries(const pt::Value& root, const p
                                                   const std::set<std::string>& read_keys, std::string_view model_key);
 
 /// The same of the dict that `key` selects. Its optimizer is read with the model.
-std::map<std::string, std::string> unread_below(const pt::Value& selected, const pt::StateDict& state,
-                                                const std::string& key);
+std::map<std::string, std::string> unread_entries_below(const pt::Value& selected, const pt::StateDict& state,
+                                                        const std::string& key);
 
 /// Whether tensors are those of dicts below keys that are not usual: {"model_state": {…}, "best": tensor}. What
 /// get_extra_state() returns may be a dict in a state dict. A `root` that the user has chosen with --key may have dicts

@@ -128,7 +128,7 @@ void TensorSource::open_any_folder(const std::filesystem::path& path) {
     if (dcp::is_dcp_folder(path)) return open_sharded(open_dcp_folder(file_system, path));
     if (is_folder_of_shards(path)) return open_sharded(open_folder_of_shards(file_system, path));
   }
-  auto manifest = storage::read_manifest_alone(file_system, path);
+  auto manifest = storage::read_manifest_only(file_system, path);
   if (has_shards(manifest)) return open_sharded(open_sharded_checkpoint(file_system, path, std::move(manifest)));
   open_folder(path);
 }
@@ -322,7 +322,7 @@ void TensorSource::open_pt(storage::Bytes bytes, const std::filesystem::path& pa
     const std::string top = key.empty() ? state.found_under : key.substr(0, key.find('.'));
     auto unread = unread_entries(source.root(), state, run.read_keys, top);
     const auto& model_root = key.empty() ? source.root() : pt::select(source.root(), key);
-    if (!key.empty()) unread.merge(unread_below(model_root, state, key));
+    if (!key.empty()) unread.merge(unread_entries_below(model_root, state, key));
     const bool nested = !pt::is_model_key(key.substr(key.rfind('.') + 1)) && is_nested(model_root, state, !key.empty());
     files_[""] = raw_file(source, std::move(state), allowance);
     files_[""].is_nested = nested;

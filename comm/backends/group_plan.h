@@ -29,7 +29,7 @@ struct GroupPlan {
   /// A sub-group's ranks in the job; empty: the job itself. NCCL's flight recorder, watchdog and heartbeat messages say
   /// ranks by them.
   std::vector<int> members{};
-  bool says_job_ranks = false;  ///< messages of shared memory name the other ranks by `members` as well
+  bool reports_job_ranks = false;  ///< messages of shared memory name the other ranks by `members` as well
   CommunicatorSplit split{};
   bool in_process = false;  ///< all ranks are threads of this process: gloo stays on the loopback interface
 };

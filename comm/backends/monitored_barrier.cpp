@@ -71,9 +71,9 @@ class FirstRank {
     }
   }
 
-  // With names_all the whole timeout applies to each rank, since earlier ranks may have used it up.
+  // With names_all_missing the whole timeout applies to each rank, since earlier ranks may have used it up.
   milliseconds left() const {
-    if (barrier_.names_all) return barrier_.timeout;
+    if (barrier_.names_all_missing) return barrier_.timeout;
     const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
     if (left.count() > 0) return left;
     throw std::runtime_error("Rank 0 timed out in monitoredBarrier after " + limit_of(barrier_) + ": " +
@@ -97,7 +97,7 @@ class FirstRank {
         works[static_cast<size_t>(rank) - 1]->wait(limit);
         ++arrived_;
       } catch (const std::exception& error) {
-        if (!barrier_.names_all) {
+        if (!barrier_.names_all_missing) {
           throw std::runtime_error("[Rank 0]: Rank " + std::to_string(rank) + " failed to pass monitoredBarrier in " +
                                    limit_of(barrier_) + ". Original error: " + error.what());
         }

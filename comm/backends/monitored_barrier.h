@@ -9,8 +9,9 @@ namespace ddp::detail {
 
 struct MonitoredBarrier {
   std::chrono::milliseconds timeout{};
-  bool names_all = false;  ///< rank 0 waits for each rank, so that its error names all that are missing; else the first
-  int number = 0;          ///< of this barrier among those of the group
+  bool names_all_missing =
+      false;       ///< rank 0 waits for each rank, so that its error names all that are missing; else the first
+  int number = 0;  ///< of this barrier among those of the group
 };
 
 /// As ProcessGroupGloo's: rank 0 throws std::runtime_error that says which rank has not called it within the timeout,

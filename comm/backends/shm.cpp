@@ -22,7 +22,7 @@ using Backend = c10::intrusive_ptr<c10d::Backend>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 // The order of additions in sums of three and more ranks, which decides their bits. It must be equal on all ranks.
-shm::Order order_of_sums(const RankInfo& info) {
+shm::Order summation_order(const RankInfo& info) {
   const char* order = std::getenv("DDPRUN_SHM_ORDER");
   const std::string text = order == nullptr ? "" : order;
   if (text.empty() || text == "ring") return shm::Order::kRing;
@@ -40,7 +40,7 @@ std::vector<int> members_of(const std::vector<int>& hosts, int host) {
 
 // The names that messages use for these ranks of the group.
 std::vector<int> names_of(std::vector<int> ranks, const GroupPlan& plan) {
-  if (!plan.says_job_ranks || plan.members.empty()) return ranks;
+  if (!plan.reports_job_ranks || plan.members.empty()) return ranks;
   for (int& rank : ranks) rank = plan.members.at(static_cast<size_t>(rank));
   return ranks;
 }
@@ -52,7 +52,7 @@ Backend make_inside(const GroupPlan& plan, const ShmRendezvous& meeting, shm::Or
   const std::vector<int> members = members_of(meeting.hosts, host);
   const auto place = static_cast<int>(std::ranges::find(members, plan.info.rank) - members.begin());
   const auto ranks = static_cast<int>(members.size());
-  auto engine = shm::Engine::make(*meeting.segment, place, shm::has_to_share(ranks), names_of(members, plan));
+  auto engine = shm::Engine::make(*meeting.segment, place, shm::must_share_processors(ranks), names_of(members, plan));
   return c10::make_intrusive<ShmBackend>(place, ranks, std::move(engine), plan.timeout, order);
 }
 
@@ -78,12 +78,12 @@ std::string why_gloo(const ShmRendezvous& meeting) {
 }  // namespace
 
 ShmConnection connect_shm(const GroupPlan& plan, const Store& store, const std::string& host) {
-  const shm::Order order = order_of_sums(plan.info);
+  const shm::Order order = summation_order(plan.info);
   const ShmRendezvous meeting = shm_rendezvous(plan.info, host, *store, plan.timeout);
   const bool is_one_host = meeting.segment && meeting.segment->ranks() == plan.info.world_size;
   if (is_one_host) return {.backend = make_inside(plan, meeting, order)};
   const Backend all = make_gloo(plan, store);
-  if (!meeting.shares_somewhere) {
+  if (!meeting.any_host_shares) {
     return {.backend = all, .why_gloo = why_gloo(meeting), .was_expected = meeting.why_not.empty()};
   }
   ShmHostsBackend::Parts parts{.inside = make_inside(plan, meeting, order),
@@ -111,7 +111,7 @@ BackendType shm_backend() {
                      .dtypes = gloo_dtypes()},
           .make = [](const GroupPlan& plan, const auto& store) { return make_shm(plan, store, host_identity()); },
           .may_choose_another = true,
-          .check = [](const RankInfo& info) { static_cast<void>(order_of_sums(info)); }};
+          .check = [](const RankInfo& info) { static_cast<void>(summation_order(info)); }};
 }
 
 }  // namespace ddp::detail

@@ -363,7 +363,7 @@ ShmBackend::WorkPtr ShmBackend::barrier(const c10d::BarrierOptions& options) {
 
 void ShmBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
-  monitored_barrier(*this, {.timeout = timeout, .names_all = wait_all_ranks, .number = monitored_++});
+  monitored_barrier(*this, {.timeout = timeout, .names_all_missing = wait_all_ranks, .number = monitored_++});
 }
 
 ShmBackend::WorkPtr ShmBackend::start_message(c10d::OpType type, const char* title, Tensors& tensors,

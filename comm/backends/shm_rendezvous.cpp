@@ -35,7 +35,7 @@ std::string attached_key(int rank) {
 std::string gloo_key(int rank) {
   return "0/" + std::to_string(rank);
 }
-const std::string kArrivals = "shm/come";
+const std::string kArrivalsKey = "shm/come";
 const std::string kHosts = "shm/hosts";
 const std::string kDecision = "shm/decision";
 
@@ -45,7 +45,7 @@ bool has_equal(std::vector<int> hosts) {
 }
 
 // torch's store client prints a warning when a wait expires; our client does not.
-bool warns_of_waits(c10d::Store& store) {
+bool prints_wait_warnings(c10d::Store& store) {
   auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store);
   const auto plain = prefixed == nullptr ? nullptr : prefixed->getUnderlyingNonPrefixStore();
   return dynamic_cast<const c10d::TCPStore*>(prefixed == nullptr ? &store : plain.get()) != nullptr;
@@ -56,13 +56,13 @@ class Rendezvous {
   Rendezvous(const RankInfo& info, c10d::Store& store, milliseconds timeout)
       : info_(info),
         store_(store),
-        has_to_poll_(warns_of_waits(store)),
+        has_to_poll_(prints_wait_warnings(store)),
         timeout_(timeout),
         deadline_(Clock::now() + timeout) {}
 
   ShmRendezvous run(const std::string& host) {
     put(host_key(info_.rank), host);
-    const bool is_first = store_.add(kArrivals, 1) == 1;
+    const bool is_first = store_.add(kArrivalsKey, 1) == 1;
     if (is_first) put(kHosts, hosts_of_all());
     const std::string hosts = get(kHosts);
     ShmRendezvous result;
@@ -76,7 +76,7 @@ class Rendezvous {
     if (is_first) put(kDecision, first_objection());
     result.why_not = get(kDecision);
     if (!result.why_not.empty()) result.segment.reset();
-    result.shares_somewhere = result.why_not.empty() && has_equal(result.hosts);
+    result.any_host_shares = result.why_not.empty() && has_equal(result.hosts);
     if (result.segment) result.segment->forget_ticket();
     return result;
   }
@@ -102,7 +102,7 @@ class Rendezvous {
       if (left.count() <= 0) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(timeout_.count()) + " ms");
       }
-      if (has_to_poll_ ? poll(keys, std::min(left, slice)) : are_set_within(store_, keys, std::min(left, slice)))
+      if (has_to_poll_ ? poll(keys, std::min(left, slice)) : wait_until_set(store_, keys, std::min(left, slice)))
         return;
       look();
     }

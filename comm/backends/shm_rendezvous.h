@@ -18,7 +18,7 @@ namespace ddp::detail {
 struct ShmRendezvous {
   std::optional<int> python{};            ///< a rank that runs Python: then no ranks share memory
   std::string why_not{};                  ///< why ranks of one host share none although they might; else empty
-  bool shares_somewhere = false;          ///< there is a host whose ranks share memory
+  bool any_host_shares = false;           ///< there is a host whose ranks share memory
   std::vector<int> hosts{};               ///< of each rank: its host, numbered from 0 in the order of their first ranks
   std::optional<shm::Segment> segment{};  ///< of this rank's host, where nothing is in the way
 };

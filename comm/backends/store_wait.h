@@ -11,7 +11,7 @@
 namespace ddp::detail {
 
 /// Whether all `keys` are set within `limit`. Catches what the store throws at a timeout, which has no type of its own.
-inline bool are_set_within(c10d::Store& store, const std::vector<std::string>& keys, std::chrono::milliseconds limit) {
+inline bool wait_until_set(c10d::Store& store, const std::vector<std::string>& keys, std::chrono::milliseconds limit) {
   try {
     store.wait(keys, limit);
     return true;

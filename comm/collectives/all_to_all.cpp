@@ -63,7 +63,7 @@ Counts elements(const std::vector<at::Tensor>& tensors) {
 }
 
 // Compares by subtraction, since a sum could overflow.
-bool add_up_to(const Counts& counts, int64_t rows) {
+bool sums_to(const Counts& counts, int64_t rows) {
   for (const int64_t count : counts) {
     if (count < 0 || count > rows) return false;
     rows -= count;
@@ -99,7 +99,7 @@ StartedWithOutput begin_all_to_all(const at::Tensor& tensor, const std::vector<i
   check_tensor(tensor, group, "all_to_all");
   const auto size = static_cast<size_t>(group.size());
   const auto is_count = [](int64_t count) { return count >= 0; };
-  if (tensor.dim() == 0 || input_counts.size() != size || !add_up_to(input_counts, tensor.size(0))) {
+  if (tensor.dim() == 0 || input_counts.size() != size || !sums_to(input_counts, tensor.size(0))) {
     refuse(group, "all_to_all",
            "expected " + std::to_string(size) + " input counts of at least 0 that add up to the rows of a " +
                describe(tensor) + ", got (" + joined(input_counts) + ")");
@@ -133,7 +133,7 @@ UnevenParts all_to_all_uneven(const at::Tensor& tensor, const std::vector<int64_
                               const CollectiveOptions& options) {
   detail::check_tensor(tensor, group, "all_to_all_uneven");
   detail::check_wait(options, group, "all_to_all_uneven");
-  if (tensor.dim() == 0 || counts.size() != static_cast<size_t>(group.size()) || !add_up_to(counts, tensor.size(0))) {
+  if (tensor.dim() == 0 || counts.size() != static_cast<size_t>(group.size()) || !sums_to(counts, tensor.size(0))) {
     detail::refuse(group, "all_to_all_uneven",
                    "expected " + std::to_string(group.size()) + " counts of at least 0 that add up to the rows of a " +
                        detail::describe(tensor) + ", got (" + detail::joined(counts) + ")");

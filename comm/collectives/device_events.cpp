@@ -28,12 +28,12 @@ using std::chrono::microseconds;
 // Clocks of host and device drift apart by some microseconds a second.
 constexpr uint64_t kAnchorAge = 1'000'000'000;
 // An idle stream reaches an event within this time; a busy one is queried again later.
-constexpr uint64_t kAnchorPatience = 100'000;
+constexpr uint64_t kAnchorTimeout = 100'000;
 // After this many tries a late anchor between the clocks of host and device is used if there is no better one.
 constexpr int kAnchorTries = 3;
 // The most pending events that are kept, and the most that are queried at once.
-constexpr size_t kMostPending = 4096;
-constexpr int kMostUnreached = 4;
+constexpr size_t kMaxPending = 4096;
+constexpr int kMaxUnreachedAnchors = 4;
 
 c10::Event timed_event(c10::Device device) {
   return c10::Event(device.type(), c10::EventFlag::BACKEND_DEFAULT);
@@ -65,7 +65,7 @@ class DeviceClock {
     anchor.event.record(*stream_);
     uint64_t end = timeline_clock();
     bool is_reached = anchor.event.query();
-    while (!is_reached && end - anchor.time < kAnchorPatience) {
+    while (!is_reached && end - anchor.time < kAnchorTimeout) {
       is_reached = anchor.event.query();
       end = timeline_clock();
     }
@@ -117,7 +117,7 @@ class DeviceEvents {
     if (has_failed_) return 0;
     clocks_[stream->device()].refresh(stream->device());
     take_reached();
-    if (open_.size() + ended_.size() >= kMostPending) ended_.clear();
+    if (open_.size() + ended_.size() >= kMaxPending) ended_.clear();
     const uint64_t range = ++last_;
     Pending pending{.name = std::string(name), .stream = *stream, .begin = timed_event(device)};
     pending.begin.record(*stream);
@@ -159,7 +159,7 @@ class DeviceEvents {
     Recorder* recorder = recording();
     if (recorder == nullptr) return ended_.clear();
     int unreached = 0;
-    for (auto pending = ended_.begin(); pending != ended_.end() && unreached < kMostUnreached;) {
+    for (auto pending = ended_.begin(); pending != ended_.end() && unreached < kMaxUnreachedAnchors;) {
       DeviceClock& clock = clocks_[pending->stream.device()];
       if (!clock.is_known()) clock.refresh(pending->stream.device());
       if (!clock.is_known() || !pending->end->query() || !pending->begin.query()) {

@@ -22,7 +22,7 @@ int64_t size_of(const std::string& text) {
 
 // A number by which a receiver distinguishes the texts of this function from other tensors: gloo compares neither sizes
 // nor dtypes. It is the FNV-1a hash of the name.
-int64_t mark_of(const char* operation) {
+int64_t tag_of_operation(const char* operation) {
   uint64_t hash = 14695981039346656037U;
   for (const char c : std::string_view(operation)) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
   return static_cast<int64_t>(hash);
@@ -30,14 +30,14 @@ int64_t mark_of(const char* operation) {
 
 // The mark and `numbers`, which precede the texts.
 at::Tensor header_of(const char* operation, std::vector<int64_t> numbers, c10::Device device) {
-  numbers.insert(numbers.begin(), mark_of(operation));
+  numbers.insert(numbers.begin(), tag_of_operation(operation));
   return at::tensor(numbers, at::kLong).to(device);
 }
 
 // The numbers of a header on the CPU that rank `from` has sent, none of which is negative.
 at::Tensor checked_numbers(const at::Tensor& header, int from, const GroupHandle& group, const char* operation) {
   const at::Tensor numbers = header.narrow(0, 1, header.numel() - 1);
-  if (header[0].item<int64_t>() == mark_of(operation) && numbers.ge(0).all().item<bool>()) return numbers;
+  if (header[0].item<int64_t>() == tag_of_operation(operation) && numbers.ge(0).all().item<bool>()) return numbers;
   throw std::runtime_error(who(group.info()) + ": " + operation + ": the data that arrived from rank " +
                            std::to_string(from) + " was not sent by " + operation +
                            ": all ranks must call the same operations in the same order");
@@ -182,7 +182,7 @@ std::vector<std::string> recv_strings(int from, const GroupHandle& group, int ta
   const int64_t count = header[1].item<int64_t>();
   const int64_t size = header[2].item<int64_t>();
   constexpr int64_t kLengthBytes = sizeof(int64_t);
-  refuse_unless(header[0].item<int64_t>() == mark_of(kSendStrings) && size >= 0 && count >= 0 &&
+  refuse_unless(header[0].item<int64_t>() == tag_of_operation(kSendStrings) && size >= 0 && count >= 0 &&
                 count <= size / kLengthBytes);
   if (size == 0) return {};
   at::Tensor bytes = at::zeros({size}, at::TensorOptions(at::kByte).device(device));

@@ -234,7 +234,7 @@ StartedWithOutput begin_reduce_scatter(const at::Tensor& tensor, const GroupHand
 StartedWithOutputs begin_reduce_scatter_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                                   ReduceOp op, const BeginOptions& begin) {
   constexpr const char* kName = "reduce_scatter_coalesced";
-  if (!goes_as_one_call(tensors, group)) {
+  if (!is_one_backend_call(tensors, group)) {
     const BeginOptions as_part = begin.as_part_of(kName);
     return begin_each(tensors,
                       [&](const at::Tensor& tensor) { return begin_reduce_scatter(tensor, group, op, as_part); });

@@ -7,7 +7,7 @@
 namespace ddp::detail {
 namespace {
 
-constexpr std::chrono::seconds kLongestGrace{10};
+constexpr std::chrono::seconds kMaxGrace{10};
 constexpr const char* kTooSlow = "the job's store answers too slowly";
 
 // The key's bytes as TCPStore's clients send them.
@@ -115,7 +115,7 @@ void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono:
   if (keys.empty()) return;
   const auto allowed = within_budget(timeout);
   // A busy store answers late. A late answer to one of many short waits is not a reason to give up.
-  const auto grace = std::clamp<std::chrono::milliseconds>(limit(), StoreConnection::kGrace, kLongestGrace);
+  const auto grace = std::clamp<std::chrono::milliseconds>(limit(), StoreConnection::kGrace, kMaxGrace);
   const auto outcome = connection_.wait(wire_keys(keys), allowed, grace);
   if (outcome == StoreConnection::Wait::kTimeout && allowed < timeout) throw StoreOutOfTime(kTooSlow);
   TORCH_CHECK(outcome != StoreConnection::Wait::kTimeout, "no value for ", keys.front(), " in the job's store after ",

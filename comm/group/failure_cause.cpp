@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 // This is a part of the two seconds that the documentation promises. A rank that is only busy answers within the first
 // second.
 constexpr auto kLongestAnswer = 900ms;
-constexpr auto kLongestVerdict = 1000ms;
+constexpr auto kVerdictTimeout = 1000ms;
 constexpr auto kLongest = 1950ms;
 constexpr auto kPollInterval = 5ms;
 constexpr auto kPause = 30ms;
@@ -107,7 +107,7 @@ std::string determine_cause(const Failure& failure) {
 
 // The verdict of the rank that failed first; empty if none arrives in time.
 std::string await_verdict(c10d::Store& store) {
-  const auto deadline = Clock::now() + kLongestVerdict;
+  const auto deadline = Clock::now() + kVerdictTimeout;
   while (!store.check({keys::verdict()})) {
     if (Clock::now() > deadline) return "";
     std::this_thread::sleep_for(kPollInterval);

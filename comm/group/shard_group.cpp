@@ -49,7 +49,7 @@ at::Tensor as_shard(const at::Tensor& rows, const ShardPlace& place) {
   return shard;
 }
 
-void keep_shard_mark(const at::Tensor& shard, const ShardPlace& place) {
+void keep_shard_metadata(const at::Tensor& shard, const ShardPlace& place) {
   if (shard_storage_of(shard) == nullptr) shard.set_data(as_shard(shard, place));
 }
 

@@ -52,7 +52,7 @@ std::vector<c10::Device> choose_devices(int size, const SpawnOptions& options) {
   return devices;
 }
 
-bool are_cuda_devices_of_their_own(std::vector<c10::Device> devices) {
+bool are_distinct_cuda_devices(std::vector<c10::Device> devices) {
   std::ranges::sort(devices, {}, &c10::Device::index);
   return std::ranges::all_of(devices, &c10::Device::is_cuda) && std::ranges::adjacent_find(devices) == devices.end();
 }
@@ -60,7 +60,7 @@ bool are_cuda_devices_of_their_own(std::vector<c10::Device> devices) {
 BackendMap backends_for(const std::vector<c10::Device>& devices, const SpawnOptions& options) {
   // Ranks that share a GPU need a backend that also serves the GPU's tensors.
   const bool is_on_cpu = std::ranges::all_of(devices, &c10::Device::is_cpu);
-  const bool has_own_cuda = are_cuda_devices_of_their_own(devices);
+  const bool has_own_cuda = are_distinct_cuda_devices(devices);
   const BackendMap backends = choose_backends(options.backend,
                                               {.have_cuda_device_each = [&] { return has_own_cuda; },
                                                .on_cpu = is_on_cpu || has_own_cuda ? default_cpu_backend() : "gloo"},

@@ -130,7 +130,7 @@ class Connection {
     }
     if (keys.empty()) return;
     const auto deadline = Clock::now() + plan_.timeout;
-    for (milliseconds slice = kFirst; !are_set_within(*own_, keys, slice); slice = std::min(2 * slice, kLongest)) {
+    for (milliseconds slice = kFirst; !wait_until_set(*own_, keys, slice); slice = std::min(2 * slice, kLongest)) {
       if (is_closed()) throw MemberGone("the group was closed while it was being connected");
       refuse_if_any_is_gone();
       if (Clock::now() > deadline) {

@@ -24,7 +24,7 @@ void connect_shm_group(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int6
   plan.info.world_size = group->getSize();
   plan.timeout = std::chrono::milliseconds(timeout_ms);
   plan.name = name;
-  plan.says_job_ranks = true;
+  plan.reports_job_ranks = true;
   for (const int64_t rank : ranks) plan.members.push_back(static_cast<int>(rank));
   if (!plan.members.empty()) {
     plan.info.parent = "rank " + std::to_string(plan.members.at(static_cast<size_t>(group->getRank())));

@@ -81,7 +81,7 @@ void BackwardClassifier::add_forward(bool reduces, const std::vector<at::Tensor>
     ++outstanding_;
   }
   has_local_ = has_local_ || !reduces;
-  if (forwards_.size() >= drop_at_) drop_expired();
+  if (forwards_.size() >= drop_threshold_) drop_expired();
   ++last_;
   if (reduces) last_reducing_ = last_;
   spans_.end(last_, reduces);
@@ -102,7 +102,7 @@ void BackwardClassifier::drop_expired() {
     return std::ranges::all_of(forward.outputs, [](const auto& output) { return output.expired(); });
   };
   forwards_.erase(std::remove_if(forwards_.begin(), forwards_.end() - 1, is_over), forwards_.end() - 1);
-  drop_at_ = std::max<size_t>(8, 2 * forwards_.size());
+  drop_threshold_ = std::max<size_t>(8, 2 * forwards_.size());
 }
 
 template <typename Test>

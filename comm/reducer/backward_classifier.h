@@ -72,7 +72,7 @@ class BackwardClassifier {
   ForwardSpans spans_;
   int64_t last_ = 0;           // number of the last forward
   int64_t last_reducing_ = 0;  // of the last that reduces
-  size_t drop_at_ = 8;         // number of forwards at which those without a graph are looked for
+  size_t drop_threshold_ = 8;  // number of forwards at which those without a graph are looked for
   int64_t outstanding_ = 0;    // reducing forwards since the last forward that followed a finished reduction
   bool armed_ = false;         // a reducing forward since the last finished reduction
   bool has_local_ = false;     // there was a forward under no_sync()

@@ -120,7 +120,7 @@ void CpuReducer::find_places() {
   }
 }
 
-void CpuReducer::renew_places() {
+void CpuReducer::rebind_buckets() {
   const std::lock_guard lock(mutex_);
   if (places_.empty()) return;
   const auto assignment = engine_->assignment();
@@ -228,12 +228,12 @@ void CpuReducer::tell_engine() {
                              "differ. Do not catch exceptions of backward on some ranks only");
   }
   stage_ = Stage::kIdle;
-  engine_->pretend_ready(ready);
+  engine_->mark_ready_without_reduction(ready);
 }
 
 // c10d says what is wrong.
 void CpuReducer::refuse(size_t parameter, bool is_second) const {
-  engine_->pretend_ready({parameter});
+  engine_->mark_ready_without_reduction({parameter});
   if (is_second) engine_->autograd_hook(parameter);
   throw std::logic_error(context_->rank() + ": the gradient of parameter '" + context_->model().names[parameter] +
                          "' cannot be reduced");

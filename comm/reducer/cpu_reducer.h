@@ -37,7 +37,7 @@ class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
   /// Call before c10d is asked whether the last step has reached every parameter, which it then knows.
   void tell_engine();
   /// Buckets have other memory, with the same places in it.
-  void renew_places();
+  void rebind_buckets();
   /// The engine's buckets are about to change, or have.
   void forget();
 

@@ -160,7 +160,7 @@ void GradientRouter::prepare_again(size_t parameter) {
 
 void GradientRouter::renew_buckets() {
   if (!in_buckets_ || !kept_.renew_buckets()) return;
-  if (own_) own_->renew_places();
+  if (own_) own_->rebind_buckets();
 }
 
 bool GradientRouter::take(size_t parameter, const at::Tensor& incoming) {
@@ -281,7 +281,7 @@ void GradientRouter::refuse_unfinished() {
 
 void GradientRouter::finish() {
   classifier_.finish_reduction();
-  engine_->keep_first_order();
+  engine_->fix_gradient_order();
   absent_.take_back();
   kept_.give_back();
   if (!is_static_ || knows_static_graph_) return;

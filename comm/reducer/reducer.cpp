@@ -51,7 +51,7 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
     logger_->set_static_graph();
   }
   const std::string beyond = unsupported_by_cpu_reducer(options, context_->model());
-  if (options.own_engine.value_or(false)) refuse_to_own(beyond);
+  if (options.own_engine.value_or(false)) refuse_own_reduction(beyond);
   if (options.own_engine.value_or(beyond.empty())) own_ = std::make_shared<CpuReducer>(context_, engine_, gradients_);
   // One hook for each parameter, in place of the engine's own, which would be a second one.
   engine_->remove_autograd_hooks();
@@ -68,7 +68,7 @@ void GradientReducer::register_comm_hook(CommHook hook, const std::string& name)
                            agreement.name() + "'");
   }
   agreement.set(name.empty() ? hook_name(hook) : name);
-  if (context_->options().own_engine.value_or(false)) refuse_to_own("comm_hook");
+  if (context_->options().own_engine.value_or(false)) refuse_own_reduction("comm_hook");
   engine_->use_hook(std::move(hook), context_);
   logger_->set_comm_hook(agreement.name());
 }
@@ -251,7 +251,7 @@ void GradientReducer::regrouped() {
   if (own_) own_->forget();
 }
 
-void GradientReducer::refuse_to_own(const std::string& beyond) const {
+void GradientReducer::refuse_own_reduction(const std::string& beyond) const {
   if (beyond.empty()) return;
   throw std::invalid_argument(context_->rank() + ": DistributedDataParallel: own_engine cannot be combined with " +
                               beyond + ": leave own_engine out to reduce with c10d's engine");

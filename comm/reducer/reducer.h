@@ -90,7 +90,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
 
  private:
   void check_capture(const ForwardSettings& forward) const;
-  void refuse_to_own(const std::string& beyond) const;
+  void refuse_own_reduction(const std::string& beyond) const;
   void rebuild();
   std::unique_ptr<ScopedGradientRemoval> remove_held_gradients() const;
   void regrouped();

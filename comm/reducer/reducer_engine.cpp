@@ -157,7 +157,7 @@ void ReducerEngine::note(Moment moment) {
   }
 }
 
-void ReducerEngine::pretend_ready(const std::vector<size_t>& parameters) {
+void ReducerEngine::mark_ready_without_reduction(const std::vector<size_t>& parameters) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> contents;
   for (const auto& bucket : buckets_) contents.push_back(bucket.gradients.clone());
@@ -213,7 +213,7 @@ void ReducerEngine::prepare_again() {
   prepare_for_backward({});
 }
 
-void ReducerEngine::keep_first_order() {
+void ReducerEngine::fix_gradient_order() {
   const std::lock_guard lock(mutex_);
   if (rebuilt_params_.size() <= params_.size()) return;
   rebuilt_params_.resize(params_.size());

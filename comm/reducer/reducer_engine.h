@@ -64,12 +64,12 @@ class ReducerEngine final : public c10d::Reducer {
   void note(Moment moment);
   /// Makes it see the gradients of `parameters` come, in a backward that reduces nothing and leaves the buckets as they
   /// are: what is missing, or does not fit, is what it complains about.
-  void pretend_ready(const std::vector<size_t>& parameters);
+  void mark_ready_without_reduction(const std::vector<size_t>& parameters);
 
   /// Expects a backward without a forward of its own; with find_unused_parameters every parameter is expected.
   void prepare_again();
   /// Call when a reduction is finished: the order in which gradients come is that of the first one.
-  void keep_first_order();
+  void fix_gradient_order();
   /// From prepare_for_backward() until the reduction of all buckets is finished.
   bool is_reducing() const { return expect_autograd_hooks_; }
   /// With find_unused_parameters, in a backward that is not reduced: `parameter` counts as used in the next reduction.

@@ -27,7 +27,7 @@ void wake(RankBlock& sleeper, Cause cause) {
   if (waited_for == cause.code() || waited_for == Cause::any().code()) ring(sleeper);
 }
 
-void wake_for_anything(RankBlock& sleeper) {
+void wake_unconditionally(RankBlock& sleeper) {
   if (sleeper.sleeping.load() != 0) ring(sleeper);
 }
 

@@ -30,7 +30,7 @@ class Cause {
 /// store, as all in shared memory is. Costs a read where it is awake.
 void wake(RankBlock& sleeper, Cause cause);
 /// Whatever it waits for.
-void wake_for_anything(RankBlock& sleeper);
+void wake_unconditionally(RankBlock& sleeper);
 
 /// Sleeps until woken, or for `limit`, whichever comes first, unless `has_changed` finds after all what is waited for.
 template <typename Check>

@@ -10,7 +10,7 @@ namespace {
 // How often a waiting rank checks whether the others are still alive.
 constexpr auto kSlice = std::chrono::milliseconds(10);
 // On a busy machine a waiting rank may check only this much later.
-constexpr auto kLatestLook = 100 * kSlice;
+constexpr auto kMaxCheckDelay = 100 * kSlice;
 
 std::exception_ptr error_of(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error(why));
@@ -57,7 +57,7 @@ void Driver::drive(const Limit& limit, SpinPolicy& policy) {
     const bool is_time_up = sleep(limit);
     policy.slept();
     slots_.note_processor();
-    leave_neighbours(awaited, processor);
+    move_away_from_neighbours(awaited, processor);
     is_blocked = false;
     if (is_time_up || is_over(limit)) return;
   }
@@ -83,18 +83,18 @@ bool Driver::is_done_at_once(JointOperation& operation, WaitObserver* observer) 
   return false;
 }
 
-bool Driver::has_to_stop(const Limit& limit) const {
+bool Driver::must_stop(const Limit& limit) const {
   return limit.is_finishing ? queue_.is_aborting() : queue_.is_stopping();
 }
 
 bool Driver::is_over(const Limit& limit) const {
-  if (!ended_.empty() || has_to_stop(limit)) return true;
+  if (!ended_.empty() || must_stop(limit)) return true;
   if (limit.until == nullptr) return !limit.one_pass && is_idle() && !queue_.has_new();
   return limit.until->has_ended();
 }
 
 void Driver::take_new() {
-  queue_.take_all([this](JointPtr operation) { joints_.push_back(std::move(operation)); },
+  queue_.take_all([this](JointPtr operation) { joint_operations_.push_back(std::move(operation)); },
                   [this](MessagePtr message) {
                     begin_turn(*message);
                     mailbox_.add(std::move(message));
@@ -103,11 +103,11 @@ void Driver::take_new() {
 
 bool Driver::advance() {
   bool moved = false;
-  if (!joints_.empty()) {
+  if (!joint_operations_.empty()) {
     try {
-      if (joints_.front()->advance(slots_, moved)) {
-        JointPtr done = std::move(joints_.front());
-        joints_.pop_front();
+      if (joint_operations_.front()->advance(slots_, moved)) {
+        JointPtr done = std::move(joint_operations_.front());
+        joint_operations_.pop_front();
         end(std::move(done), nullptr);
       }
     } catch (...) {
@@ -126,7 +126,7 @@ std::vector<int> Driver::awaited_ranks() const {
   const auto add = [&](const Awaited& awaited) {
     ranks.insert(ranks.end(), awaited.ranks.begin(), awaited.ranks.end());
   };
-  if (!joints_.empty()) add(joints_.front()->awaited(slots_));
+  if (!joint_operations_.empty()) add(joint_operations_.front()->awaited(slots_));
   for (const MessagePtr& message : mailbox_.all()) add(Mailbox::awaited(*message, slots_));
   return ranks;
 }
@@ -136,10 +136,10 @@ bool Driver::awaits_neighbour() const {
 }
 
 // After a sleep on `processor_before`, for `awaited`.
-void Driver::leave_neighbours(const std::vector<int>& awaited, int processor_before) {
+void Driver::move_away_from_neighbours(const std::vector<int>& awaited, int processor_before) {
   if (!std::ranges::any_of(awaited, [&](int rank) { return is_neighbour(rank); })) return;
   if (!move_pause_.is_over(Clock::now())) return;
-  if (!leave_processor(processor_before, slots_.processors_of_others())) return;
+  if (!move_to_other_processor(processor_before, slots_.other_rank_processors())) return;
   slots_.note_processor();
   move_pause_.moved(Clock::now());
 }
@@ -150,49 +150,51 @@ bool Driver::sleep(const Limit& limit) {
   const auto before = Clock::now();
   if (limit.time) slice = std::clamp<std::chrono::nanoseconds>(*limit.time - before, {}, slice);
   Cause cause = Cause::any();
-  if (!joints_.empty()) {
-    begin_turn(*joints_.front());
-    if (mailbox_.is_empty()) cause = joints_.front()->awaited(slots_).cause;
+  if (!joint_operations_.empty()) {
+    begin_turn(*joint_operations_.front());
+    if (mailbox_.is_empty()) cause = joint_operations_.front()->awaited(slots_).cause;
   }
   check_for_stall(/*thoroughly=*/false);
   if (!ended_.empty()) return false;
   sleep_until(slots_.segment().block(slots_.rank()), cause, slice, [&] {
-    if (queue_.has_new() || has_to_stop(limit) || advance()) return true;
+    if (queue_.has_new() || must_stop(limit) || advance()) return true;
     // What is awaited may be another rank's by now, whose bell would not be heard.
-    return cause != Cause::any() && !joints_.empty() && joints_.front()->awaited(slots_).cause != cause;
+    return cause != Cause::any() && !joint_operations_.empty() &&
+           joint_operations_.front()->awaited(slots_).cause != cause;
   });
   const auto now = Clock::now();
-  if (ended_.empty() && (now - before >= slice || now - looked_at_ >= kSlice)) check_for_stall(/*thoroughly=*/true);
+  if (ended_.empty() && (now - before >= slice || now - last_full_check_ >= kSlice))
+    check_for_stall(/*thoroughly=*/true);
   return limit.time && now >= *limit.time;
 }
 
 // A message may time out, or its rank die, while collectives run and this thread never sleeps.
 void Driver::check_for_stall_if_due() {
   constexpr uint32_t kTurns = 64;  // as many cost less than a look at the clock each
-  if (mailbox_.is_empty() || ++turns_ % kTurns != 0 || Clock::now() - looked_at_ < kSlice) return;
+  if (mailbox_.is_empty() || ++turns_ % kTurns != 0 || Clock::now() - last_full_check_ < kSlice) return;
   check_for_stall(/*thoroughly=*/true);
 }
 
 // When no rank will do what is awaited, it is tried once more: it may have been done before.
 void Driver::check_for_stall(bool thoroughly) {
-  if (thoroughly) looked_at_ = Clock::now();
+  if (thoroughly) last_full_check_ = Clock::now();
   if (thoroughly && !is_idle()) {
-    const Awaited awaited =
-        !joints_.empty() ? joints_.front()->awaited(slots_) : Mailbox::awaited(*mailbox_.all().front(), slots_);
+    const Awaited awaited = !joint_operations_.empty() ? joint_operations_.front()->awaited(slots_)
+                                                       : Mailbox::awaited(*mailbox_.all().front(), slots_);
     if (!awaited.ranks.empty()) peers_.wait_for(awaited.ranks.front());
   }
   std::optional<StallReason> reason;
-  if (!joints_.empty()) {
+  if (!joint_operations_.empty()) {
     if (auto failure = peers_.first_failure()) {
       reason = StallReason{.text = std::move(*failure)};
     } else {
-      reason = stall_reason_of(*joints_.front(), joints_.front()->awaited(slots_), thoroughly);
+      reason = stall_reason_of(*joint_operations_.front(), joint_operations_.front()->awaited(slots_), thoroughly);
     }
   }
   if (reason) {
     if (advance()) return;
     // A rank may go once it has done its part, while others are late.
-    const auto missing = joints_.front()->awaited(slots_).ranks;
+    const auto missing = joint_operations_.front()->awaited(slots_).ranks;
     const bool has_done_its_part = reason->gone && std::ranges::find(missing, *reason->gone) == missing.end();
     if (!has_done_its_part) fail_all(error_of(reason->text));
     return;
@@ -215,7 +217,7 @@ std::optional<Driver::StallReason> Driver::stall_reason_of(Operation& operation,
   std::optional<StallReason> first;
   bool are_all_gone = !awaited.ranks.empty();
   for (const int rank : awaited.ranks) {
-    auto gone = thoroughly ? peers_.gone(rank) : peers_.said_goodbye(rank);
+    auto gone = thoroughly ? peers_.gone(rank) : peers_.announced_reason(rank);
     if (!gone) {
       are_all_gone = false;
     } else if (!first) {
@@ -229,7 +231,7 @@ std::optional<Driver::StallReason> Driver::stall_reason_of(Operation& operation,
   std::string text = "timed out after " + std::to_string(operation.timeout().count()) + " ms waiting for ";
   // The awaited rank may itself wait for another one, and its time be over in the same moment.
   const std::chrono::nanoseconds recently =
-      std::clamp<std::chrono::nanoseconds>(operation.timeout() / 4, 2 * kSlice, kLatestLook);
+      std::clamp<std::chrono::nanoseconds>(operation.timeout() / 4, 2 * kSlice, kMaxCheckDelay);
   for (size_t i = 0; i < awaited.ranks.size(); ++i) {
     text += (i == 0 ? "" : " and ") + peers_.name_with_cause(awaited.ranks[i], recently);
   }
@@ -263,7 +265,7 @@ void Driver::fail_all(std::exception_ptr error) {
 }
 
 void Driver::end_all(const std::exception_ptr& error) {
-  for (const JointPtr& operation : std::exchange(joints_, {})) end(operation, error);
+  for (const JointPtr& operation : std::exchange(joint_operations_, {})) end(operation, error);
   for (const MessagePtr& message : mailbox_.all()) end(message, error);
   mailbox_ = Mailbox(slots_.size());
 }

@@ -38,13 +38,13 @@ class Driver {
   // With the queue's lock, when no thread drives.
 
   void take_new();
-  void add(JointPtr operation) { joints_.push_back(std::move(operation)); }
+  void add(JointPtr operation) { joint_operations_.push_back(std::move(operation)); }
   /// Tries an operation that is not in the queue, where it is the only one. Whether it has ended.
   bool is_done_at_once(JointOperation& operation, WaitObserver* observer);
   /// Of the joint operations the one that was started last, or null.
-  JointPtr last() const { return joints_.empty() ? nullptr : joints_.back(); }
+  JointPtr last() const { return joint_operations_.empty() ? nullptr : joint_operations_.back(); }
   /// Whether other ranks may wait for something other than what is left of one joint operation.
-  bool concerns_others() const { return joints_.size() != 1 || joints_.front()->concerns_others(); }
+  bool concerns_others() const { return joint_operations_.size() != 1 || joint_operations_.front()->concerns_others(); }
   /// The operations that have ended since the list was last cleared.
   std::vector<OperationPtr>& ended() { return ended_; }
   /// Ends all operations with `error` and announces to the other ranks that this rank has stopped. If it `has_failed`,
@@ -59,17 +59,17 @@ class Driver {
     if (const auto failure = peers_.first_failure()) throw std::runtime_error(*failure);
   }
   /// Wakes the thread that drives, if it sleeps.
-  void wake() const { wake_for_anything(slots_.segment().block(slots_.rank())); }
+  void wake() const { wake_unconditionally(slots_.segment().block(slots_.rank())); }
 
  private:
   bool advance();
   bool is_over(const Limit& limit) const;
-  bool has_to_stop(const Limit& limit) const;
-  bool is_idle() const { return joints_.empty() && mailbox_.is_empty(); }
+  bool must_stop(const Limit& limit) const;
+  bool is_idle() const { return joint_operations_.empty() && mailbox_.is_empty(); }
   std::vector<int> awaited_ranks() const;
   bool is_neighbour(int rank) const { return slots_.shares_processor_with(rank); }
   bool awaits_neighbour() const;
-  void leave_neighbours(const std::vector<int>& awaited, int processor_before);
+  void move_away_from_neighbours(const std::vector<int>& awaited, int processor_before);
   bool sleep(const Limit& limit);
   struct StallReason {
     std::string text;
@@ -86,11 +86,11 @@ class Driver {
   OperationQueue& queue_;
   SlotAccess slots_;
   Peers peers_;
-  std::deque<JointPtr> joints_;
+  std::deque<JointPtr> joint_operations_;
   Mailbox mailbox_;
   MovePause move_pause_;
   uint32_t turns_ = 0;
-  Clock::time_point looked_at_{};  // thoroughly
+  Clock::time_point last_full_check_{};  // thoroughly
   std::vector<OperationPtr> ended_;
   std::vector<Mailbox::Ended> ended_messages_;
   std::exception_ptr first_error_;

@@ -174,7 +174,7 @@ void Engine::hand_over() {
   if (pending_ == 0 || is_driven_ || queue_.is_stopping()) return;
   if (usable_threads_ == 0) start_thread();
   if (concerns_others()) is_urgent_ = true;
-  if (is_urgent_ || !looks_later_) for_thread_.notify_all();
+  if (is_urgent_ || !checks_later_) for_thread_.notify_all();
 }
 
 // With the lock.
@@ -189,7 +189,7 @@ void Engine::run_thread() {
   bool goes_on = false;  // there is more that no thread waits for
   for (;;) {
     for_thread_.wait(lock, [&] { return queue_.is_stopping() || (pending_ > 0 && !is_driven_); });
-    if (!is_urgent_ && !goes_on) look_later(lock);
+    if (!is_urgent_ && !goes_on) check_later(lock);
     if (queue_.is_stopping()) return;
     is_urgent_ = false;
     const bool is_free = pending_ > 0 && !is_driven_;
@@ -199,14 +199,14 @@ void Engine::run_thread() {
 }
 
 // Returns when others wait, when the same operation has been left for a while, or when there is nothing any more.
-void Engine::look_later(Lock& lock) {
+void Engine::check_later(Lock& lock) {
   constexpr auto kWhile = std::chrono::milliseconds(5);
-  looks_later_ = true;
+  checks_later_ = true;
   for (uint64_t seen = 0; seen != started_;) {
     seen = started_;
     if (for_thread_.wait_for(lock, kWhile, [&] { return queue_.is_stopping() || is_urgent_; })) break;
   }
-  looks_later_ = false;
+  checks_later_ = false;
 }
 
 void Engine::await_role(Lock& lock) {

@@ -23,7 +23,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   using Clock = Operation::Clock;
 
-  /// All ranks have attached to `segment`. `shares_processors`: see has_to_share(); `numbers`: see Peers.
+  /// All ranks have attached to `segment`. `shares_processors`: see must_share_processors(); `numbers`: see Peers.
   static std::shared_ptr<Engine> make(Segment segment, int rank, bool shares_processors, std::vector<int> numbers = {});
   ~Engine();
   Engine(const Engine&) = delete;
@@ -68,7 +68,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void hand_over();
   void tell(Lock& lock, const std::vector<OperationPtr>& ended);
   bool concerns_others() const;
-  void look_later(Lock& lock);
+  void check_later(Lock& lock);
   void await_role(Lock& lock);
   void finish(Lock& lock);
 
@@ -82,11 +82,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::condition_variable_any for_thread_;  // there is work that no thread does
   bool is_driven_ = false;
   bool has_left_ = false;
-  int waiting_ = 0;           // threads for changed_
-  size_t pending_ = 0;        // operations that have not ended
-  uint64_t started_ = 0;      // operations
-  bool is_urgent_ = false;    // the thread shall not look later
-  bool looks_later_ = false;  // it decided so itself
+  int waiting_ = 0;            // threads for changed_
+  size_t pending_ = 0;         // operations that have not ended
+  uint64_t started_ = 0;       // operations
+  bool is_urgent_ = false;     // the thread shall not look later
+  bool checks_later_ = false;  // it decided so itself
   std::vector<std::thread> threads_;
   int usable_threads_ = 0;  // those that are not in callbacks
 };

@@ -40,7 +40,7 @@ struct RankBlock {
   int32_t pid;
   uint64_t start_time;             ///< the process's, which distinguishes it from a later one with the same pid
   std::atomic<int32_t> waits_for;  ///< rank, counted from 1, for which it waited when it last looked around; 0: none
-  std::atomic<int64_t> looked_at;  ///< when that was: nanoseconds of the host's steady clock
+  std::atomic<int64_t> last_checked_ns;  ///< when that was: nanoseconds of the host's steady clock
   std::array<char, 240> why;
 };
 

@@ -23,7 +23,7 @@ class OperationQueue {
   // With the lock.
 
   void add(JointPtr operation) {
-    joints_.push_back(std::move(operation));
+    joint_operations_.push_back(std::move(operation));
     has_new_.store(true);
   }
   void add(MessagePtr message) {
@@ -35,8 +35,8 @@ class OperationQueue {
   void take_all(const TakeJoint& take_joint, const TakeMessage& take_message) {
     if (!has_new_.load(std::memory_order_relaxed)) return;
     has_new_.store(false);
-    for (JointPtr& operation : joints_) take_joint(std::move(operation));
-    joints_.clear();
+    for (JointPtr& operation : joint_operations_) take_joint(std::move(operation));
+    joint_operations_.clear();
     for (MessagePtr& message : messages_) take_message(std::move(message));
     messages_.clear();
   }
@@ -60,7 +60,7 @@ class OperationQueue {
 
  private:
   detail::SpinLock mutex_;
-  std::vector<JointPtr> joints_;
+  std::vector<JointPtr> joint_operations_;
   std::vector<MessagePtr> messages_;
   std::atomic<bool> has_new_{false};
   std::atomic<bool> is_stopping_{false};

@@ -54,11 +54,11 @@ void Peers::leave(const std::string& why) {
   own.why[length] = '\0';
   own.presence.store(why.empty() ? Presence::kLeft : Presence::kFailed);
   for (int other = 0; other < segment_.ranks(); ++other) {
-    if (other != rank_) wake_for_anything(segment_.block(other));
+    if (other != rank_) wake_unconditionally(segment_.block(other));
   }
 }
 
-std::optional<std::string> Peers::said_goodbye(int rank) const {
+std::optional<std::string> Peers::announced_reason(int rank) const {
   const RankBlock& block = segment_.block(rank);
   switch (block.presence.load()) {
     case Presence::kFailed:
@@ -72,17 +72,17 @@ std::optional<std::string> Peers::said_goodbye(int rank) const {
 
 std::optional<std::string> Peers::first_failure() const {
   for (int rank = 0; rank < segment_.ranks(); ++rank) {
-    if (rank != rank_ && segment_.block(rank).presence.load() == Presence::kFailed) return said_goodbye(rank);
+    if (rank != rank_ && segment_.block(rank).presence.load() == Presence::kFailed) return announced_reason(rank);
   }
   return std::nullopt;
 }
 
 std::optional<std::string> Peers::gone(int rank) {
-  if (auto goodbye = said_goodbye(rank)) return goodbye;
+  if (auto goodbye = announced_reason(rank)) return goodbye;
   const RankBlock& block = segment_.block(rank);
   if (block.pid == getpid() || !has_died(rank)) return std::nullopt;
   // It may have written the reason just before it ended.
-  if (auto goodbye = said_goodbye(rank)) return goodbye;
+  if (auto goodbye = announced_reason(rank)) return goodbye;
   return name(rank) + " has died";
 }
 
@@ -94,7 +94,7 @@ std::string Peers::name(int rank) const {
 void Peers::wait_for(int rank) {
   RankBlock& own = segment_.block(rank_);
   own.waits_for.store(rank + 1, std::memory_order_relaxed);
-  own.looked_at.store(now(), std::memory_order_release);
+  own.last_checked_ns.store(now(), std::memory_order_release);
 }
 
 std::string Peers::name_with_cause(int rank, std::chrono::nanoseconds recently) const {
@@ -103,7 +103,7 @@ std::string Peers::name_with_cause(int rank, std::chrono::nanoseconds recently) 
   std::vector<int> named = {rank_, rank};
   for (;;) {
     const RankBlock& block = segment_.block(named.back());
-    if (block.looked_at.load(std::memory_order_acquire) < earliest) return text;
+    if (block.last_checked_ns.load(std::memory_order_acquire) < earliest) return text;
     const int next = block.waits_for.load(std::memory_order_relaxed) - 1;
     if (next < 0 || next >= segment_.ranks() || std::ranges::find(named, next) != named.end()) return text;
     text += ", which waits for " + name(next);

@@ -26,7 +26,7 @@ class Peers {
   void leave(const std::string& why);
 
   /// The reason that `rank` has announced for its end; nullopt if it has not announced one.
-  std::optional<std::string> said_goodbye(int rank) const;
+  std::optional<std::string> announced_reason(int rank) const;
   /// The reason why a rank has announced a failure, which ends the group; nullopt if no rank has.
   std::optional<std::string> first_failure() const;
   /// The same, and also checks by system calls whether the rank's process has ended.

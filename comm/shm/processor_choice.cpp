@@ -34,7 +34,7 @@ cpu_set_t goal(const cpu_set_t& usable, int own, int preferred, const std::vecto
 
 bool MovePause::is_over(Time now) {
   if (std::exchange(has_moved_, false)) {
-    const bool was_good = now - moved_at_ >= kGoodStay;
+    const bool was_good = now - moved_at_ >= kMinUsefulStay;
     pause_ = was_good ? kLeast : std::min(kMost, 2 * pause_);
     if (!was_good) not_before_ = now + pause_;
   }
@@ -50,7 +50,7 @@ int current_processor() {
   return sched_getcpu();
 }
 
-bool leave_processor(int preferred, const std::vector<int>& occupied) {
+bool move_to_other_processor(int preferred, const std::vector<int>& occupied) {
   cpu_set_t usable;
   CPU_ZERO(&usable);
   if (sched_getaffinity(0, sizeof usable, &usable) != 0) return false;  // more processors than the set has bits

@@ -19,7 +19,7 @@ class MovePause {
   void moved(Time now);
 
  private:
-  static constexpr std::chrono::milliseconds kGoodStay{10};
+  static constexpr std::chrono::milliseconds kMinUsefulStay{10};
   static constexpr std::chrono::milliseconds kLeast{1};
   static constexpr std::chrono::milliseconds kMost{1000};
 
@@ -34,6 +34,6 @@ int current_processor();
 
 /// Moves the calling thread to another processor of its affinity mask, and restores the mask afterwards. `preferred`:
 /// its previous processor; `occupied`: the processors of ranks. Returns false if there is no other processor.
-bool leave_processor(int preferred, const std::vector<int>& occupied);
+bool move_to_other_processor(int preferred, const std::vector<int>& occupied);
 
 }  // namespace ddp::shm

@@ -23,7 +23,7 @@ void SlotAccess::note_processor() {
   segment_.block(rank_).processor.store(processor, std::memory_order_relaxed);
 }
 
-std::vector<int> SlotAccess::processors_of_others() const {
+std::vector<int> SlotAccess::other_rank_processors() const {
   std::vector<int> processors;
   for (int other = 0; other < size(); ++other) {
     const int seen = segment_.block(other).processor.load(std::memory_order_relaxed);

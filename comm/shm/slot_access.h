@@ -56,7 +56,7 @@ class SlotAccess {
   /// As last noted, counted from 0.
   int processor() const { return processor_ - 1; }
   /// Where the others have been seen last.
-  std::vector<int> processors_of_others() const;
+  std::vector<int> other_rank_processors() const;
   /// Whether `rank` has last been seen on the processor of this one: then it cannot run before this one sleeps.
   bool shares_processor_with(int rank) const;
 

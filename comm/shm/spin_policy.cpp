@@ -17,7 +17,7 @@ void relax() {
 
 }  // namespace
 
-bool has_to_share(int ranks) {
+bool must_share_processors(int ranks) {
   cpu_set_t usable;
   CPU_ZERO(&usable);
   if (sched_getaffinity(0, sizeof usable, &usable) != 0) return false;
@@ -26,18 +26,18 @@ bool has_to_share(int ranks) {
 }
 
 bool SpinPolicy::pass_moment() {
-  if (shares_processors_) return let_others_go();
+  if (shares_processors_) return yield_processor();
   ++looks_;
-  if (looks_ > kBetweenClocks) relax();  // what comes at once is seen at once
-  if (looks_ % kBetweenClocks != 0) return true;
+  if (looks_ > kSpinsPerClockRead) relax();  // what comes at once is seen at once
+  if (looks_ % kSpinsPerClockRead != 0) return true;
   const auto now = Clock::now();
-  if (looks_ == kBetweenClocks) since_ = now;
+  if (looks_ == kSpinsPerClockRead) since_ = now;
   return now - since_ < limit_;
 }
 
 // A process that runs for a whole slice of time, because something else than ranks uses the processors, comes back
 // late: a sleeper is woken sooner.
-bool SpinPolicy::let_others_go() {
+bool SpinPolicy::yield_processor() {
   constexpr uint32_t kMostLooks = 8;
   constexpr uint32_t kRefrains = 32;
   constexpr auto kSoon = std::chrono::microseconds(100);

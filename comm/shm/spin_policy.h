@@ -8,7 +8,7 @@ namespace ddp::shm {
 
 /// Whether `ranks` ranks of this host are more than the processors that they may run on. Ranks that are bound to one
 /// each do not show it; then it is measured while they run (SlotAccess::shares_processor_with()).
-bool has_to_share(int ranks);
+bool must_share_processors(int ranks);
 
 /// Where each rank has a processor, looking beats sleeping for as long as waits have recently been short; where ranks
 /// share them, the others run first, as long as this one soon runs again.
@@ -25,7 +25,7 @@ class SpinPolicy {
   /// For a thread that runs beside a computing one.
   static constexpr Range kBusy{std::chrono::microseconds(2), std::chrono::microseconds(20)};
 
-  /// `shares_processors`: more ranks than processors, see has_to_share().
+  /// `shares_processors`: more ranks than processors, see must_share_processors().
   SpinPolicy(bool shares_processors, const Range& range)
       : shares_processors_(shares_processors), range_(range), limit_(range.most) {}
 
@@ -40,7 +40,7 @@ class SpinPolicy {
   template <typename Check>
   bool look_again(const Check& is_in_vain) {
     if (!pass_moment()) return false;
-    return shares_processors_ || looks_ % kBetweenClocks != 0 || !is_in_vain();
+    return shares_processors_ || looks_ % kSpinsPerClockRead != 0 || !is_in_vain();
   }
   /// What was waited for did not come while looking, and this rank has slept: the next wait looks longer where that
   /// would have been enough, else shorter.
@@ -49,9 +49,9 @@ class SpinPolicy {
  private:
   using Clock = std::chrono::steady_clock;
   bool pass_moment();
-  bool let_others_go();
+  bool yield_processor();
 
-  static constexpr uint32_t kBetweenClocks = 32;
+  static constexpr uint32_t kSpinsPerClockRead = 32;
 
   const bool shares_processors_;
   const Range range_;

@@ -87,7 +87,7 @@ ByteImages read(const std::filesystem::path& dir, Cifar100::Split split, const N
           std::move(names), "Cifar100"};
 }
 
-constexpr uint8_t kMostLabel = 9;
+constexpr uint8_t kMaxLabel = 9;
 
 std::filesystem::path find(const std::filesystem::path& dir, const std::string& name) {
   const std::filesystem::path plain = dir / name;
@@ -105,7 +105,7 @@ ByteImages read(const std::filesystem::path& dir, Mnist::Split split, const Norm
     throw DataError(labels_file, "expected a label for each of " + std::to_string(count) + " images, got " +
                                      std::to_string(labels.shape[0]));
   }
-  const auto wrong = std::ranges::find_if(labels.values, [](uint8_t label) { return label > kMostLabel; });
+  const auto wrong = std::ranges::find_if(labels.values, [](uint8_t label) { return label > kMaxLabel; });
   if (wrong != labels.values.end()) {
     throw DataError(labels_file, "label " + std::to_string(*wrong) + " of image " +
                                      std::to_string(wrong - labels.values.begin()) + ", expected 0 to 9");

@@ -11,12 +11,12 @@
 namespace ddp {
 namespace {
 
-constexpr size_t kMostNames = 10'000'000;
+constexpr size_t kMaxNames = 10'000'000;
 constexpr int kMostDepth = 100;
 using Names = std::vector<std::string>;
 
 void check_count(size_t count) {
-  if (count > kMostNames) {
+  if (count > kMaxNames) {
     throw std::invalid_argument("expand_shards: the pattern expands to more than 10,000,000 addresses");
   }
 }

@@ -109,7 +109,7 @@ bool ByteSource::is_compressed() const {
 
 void ByteSource::require(uint64_t count) const {
   const bool is_plain = !is_compressed();
-  constexpr uint64_t kRatio = kMostInflation;
+  constexpr uint64_t kRatio = kMaxInflation;
   const uint64_t most = is_plain ? size_ : std::min(size_, std::numeric_limits<uint64_t>::max() / kRatio) * kRatio;
   if (position_ <= most && count <= most - position_) {
     if (!is_plain && count <= uint64_t{std::numeric_limits<int64_t>::max()}) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kImage = size_t{3} * 32 * 32;
 constexpr size_t kRecord = 2 + kImage;
-constexpr uint64_t kMostImages = 1'000'000;
+constexpr uint64_t kMaxImages = 1'000'000;
 constexpr uint64_t kMostNamesBytes = 65'536;
 
 int64_t checked_label(const std::filesystem::path& file, size_t image, const char* kind, uint8_t label,
@@ -36,7 +36,7 @@ Cifar100Content read_records(const std::filesystem::path& file) {
   ByteSource source(file);
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(file, error);
-  if (error || size == 0 || size % kRecord != 0 || size / kRecord > kMostImages) {
+  if (error || size == 0 || size % kRecord != 0 || size / kRecord > kMaxImages) {
     throw DataError(file, "expected whole records of " + std::to_string(kRecord) +
                               " bytes (two labels and 3x32x32 pixels), got " + std::to_string(error ? 0 : size) +
                               " bytes: the file is truncated or not CIFAR-100's binary version; fetch it again");

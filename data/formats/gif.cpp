@@ -16,9 +16,9 @@ namespace {
 
 using Palette = std::array<std::array<uint8_t, 3>, 256>;
 
-constexpr int kMostBits = 12;
-constexpr uint32_t kMostCodes = 1U << kMostBits;
-constexpr uint32_t kMostString = kMostCodes + 1;  // the maximum length of a string, in indices
+constexpr int kMaxCodeBits = 12;
+constexpr uint32_t kMaxCodes = 1U << kMaxCodeBits;
+constexpr uint32_t kMaxStringLength = kMaxCodes + 1;  // the maximum length of a string, in indices
 
 /// The table of LZW. Each code stands for a string of indices that is one index longer than an earlier string. As in
 /// Pillow, an index may have up to 12 bits; a pixel uses the lower eight.
@@ -40,7 +40,7 @@ class Strings {
       reset();
       return 0;
     }
-    const bool has_previous = previous_ < kMostCodes;
+    const bool has_previous = previous_ < kMaxCodes;
     // A code that is added only now stands for the previous string followed by its first index.
     const bool is_next = has_previous && code == next_;
     if (!is_next && code >= (has_previous ? next_ : clear_)) return std::nullopt;
@@ -51,7 +51,7 @@ class Strings {
       write(known, to, room);
       if (is_next && length < room) to[length] = first;
     }
-    if (has_previous && next_ < kMostCodes) add(first);
+    if (has_previous && next_ < kMaxCodes) add(first);
     previous_ = code;
     return length + (is_next ? 1 : 0);
   }
@@ -67,7 +67,7 @@ class Strings {
   void reset() {
     next_ = clear_ + 2;
     bits_ = index_bits_ + 1;
-    previous_ = kMostCodes;
+    previous_ = kMaxCodes;
   }
 
   void write(uint32_t code, uint8_t* to, size_t room) const {
@@ -80,15 +80,15 @@ class Strings {
   void add(uint8_t last) {
     const String& before = table_[previous_];
     table_[next_] = {.before = previous_, .length = before.length + 1, .first = before.first, .last = last};
-    if (++next_ == 1U << bits_ && bits_ < kMostBits) ++bits_;
+    if (++next_ == 1U << bits_ && bits_ < kMaxCodeBits) ++bits_;
   }
 
   const int index_bits_;
   const uint32_t clear_;
-  std::array<String, kMostCodes> table_{};
+  std::array<String, kMaxCodes> table_{};
   uint32_t next_ = 0;  // the next code to be added
   int bits_ = 0;
-  uint32_t previous_ = kMostCodes;  // no previous code yet
+  uint32_t previous_ = kMaxCodes;  // no previous code yet
 };
 
 /// Reads numbers of a few bits, lowest bits first, from blocks that begin with their length.
@@ -228,8 +228,8 @@ class Gif {
   template <typename Take>
   void unpack(int64_t count, std::span<uint8_t> to, const Take& take) const {
     Bits bits(bytes_, at_);
-    const int index_bits = static_cast<int>(bits.byte().value_or(kMostBits + 1));
-    if (index_bits > kMostBits) refuse("its pixels have " + std::to_string(index_bits) + " bits");
+    const int index_bits = static_cast<int>(bits.byte().value_or(kMaxCodeBits + 1));
+    if (index_bits > kMaxCodeBits) refuse("its pixels have " + std::to_string(index_bits) + " bits");
     Strings strings(index_bits);
     while (count > 0) {
       const auto code = bits.read(strings.code_bits());
@@ -242,7 +242,7 @@ class Gif {
   }
 
   void put_picture(const Frame& frame, bool is_interlaced, Image& image) const {
-    std::array<uint8_t, kMostString> string{};
+    std::array<uint8_t, kMaxStringLength> string{};
     int64_t row = 0;
     int64_t column = 0;
     uint8_t* rgb = nullptr;

@@ -13,7 +13,7 @@ namespace ddp {
 namespace {
 
 constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
-constexpr int64_t kMostPictureSide = 1'000'000;  // libpng's limit, used for all formats: each row has a fixed cost
+constexpr int64_t kMaxPictureSide = 1'000'000;  // libpng's limit, used for all formats: each row has a fixed cost
 
 /// Returns all format names, such as "JPEG, PNG or GIF".
 std::string all_formats() {
@@ -25,8 +25,8 @@ std::string all_formats() {
 
 void check_image_size(const std::filesystem::path& path, int64_t height, int64_t width, const DecodeOptions& options) {
   if (height >= 1 && width >= 1 && height <= options.most_pixels / width) {
-    if (height <= kMostPictureSide && width <= kMostPictureSide) return;
-    throw DataError(path, "expected sides of at most " + std::to_string(kMostPictureSide) +
+    if (height <= kMaxPictureSide && width <= kMaxPictureSide) return;
+    throw DataError(path, "expected sides of at most " + std::to_string(kMaxPictureSide) +
                               " pixels, but its header says " + std::to_string(width) + "x" + std::to_string(height));
   }
   throw DataError(path, "expected 1 to " + std::to_string(options.most_pixels) + " pixels, but its header says " +

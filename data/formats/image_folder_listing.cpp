@@ -91,7 +91,7 @@ bool is_dead_link(const fs::directory_entry& entry) {
 }
 
 /// Whether a link to a folder leads to a folder that contains the link, whichever path was used to reach it.
-bool leads_back(const fs::directory_entry& entry) {
+bool is_link_to_ancestor(const fs::directory_entry& entry) {
   std::error_code error;
   if (!entry.is_symlink(error)) return false;
   std::error_code of_target, of_parent;
@@ -107,7 +107,7 @@ std::vector<std::string> class_folders(const fs::path& root, LeftOut& left_out) 
   for (fs::directory_iterator entry(root, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
     const bool is_folder = entry->is_directory(ignored);
-    if (is_folder && leads_back(*entry)) {
+    if (is_folder && is_link_to_ancestor(*entry)) {
       left_out.circles.add(entry->path());
     } else if (is_folder) {
       names.push_back(entry->path().filename().string());
@@ -160,7 +160,7 @@ void add_folders(const fs::path& folder, std::vector<FolderId>& above, std::vect
        entry.increment(error)) {
     std::error_code ignored;
     if (!entry->is_directory(ignored)) continue;
-    if (leads_back(*entry)) {
+    if (is_link_to_ancestor(*entry)) {
       left_out.circles.add(entry->path());
     } else {
       add_folders(entry->path(), above, folders, left_out);

@@ -190,7 +190,7 @@ struct ScanBand {
   int high_bit = 0;
 };
 
-/// The work of a scan over `blocks` blocks; see most_jpeg_work().
+/// The work of a scan over `blocks` blocks; see max_jpeg_work().
 int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, const ScanBand& band) {
   // With arithmetic coding, a coefficient may need no bytes at all.
   if (decoder.arith_code != FALSE)
@@ -222,7 +222,7 @@ void add_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler, Scan
   count.work += work;
   if (count.scans > kMostScans) refuse_scans(handler, kMostScans, /*is_many=*/true);
   if (count.scans == 1 && decoder.arith_code == FALSE) return;
-  if (count.work + kPicture * blocks_of(decoder) <= most_jpeg_work(handler.file_bytes)) return;
+  if (count.work + kPicture * blocks_of(decoder) <= max_jpeg_work(handler.file_bytes)) return;
   refuse_scans(handler, count.scans - 1, /*is_many=*/false);
 }
 

@@ -16,7 +16,7 @@
 namespace ddp {
 
 /// The maximum number of bytes that deflate can produce from one byte (https://zlib.net/zlib_tech.html).
-inline constexpr int64_t kMostInflation = 1032;
+inline constexpr int64_t kMaxInflation = 1032;
 
 /// Whether a picture of `bytes` bytes is read twice, if its format needs all of the memory from the first row on. The
 /// first pass only checks that the file is complete, because the file is small compared with the picture. Photographs
@@ -38,7 +38,7 @@ void check_working_memory(const std::filesystem::path& path, int64_t bytes, int6
 
 /// The maximum work for the scans of a JPEG file of `file_bytes`. The unit is a scan with Huffman codes over one block
 /// of 8x8 samples that changes nothing, about 4 ns on a busy machine. A file of 1 MB takes at most 1.6 s.
-constexpr int64_t most_jpeg_work(int64_t file_bytes) {
+constexpr int64_t max_jpeg_work(int64_t file_bytes) {
   constexpr int64_t kAlways = 280'000'000;
   constexpr int64_t kPerByte = 110;
   return kAlways + kPerByte * file_bytes;

@@ -55,7 +55,7 @@ void copy(png_structp png, png_bytep bytes, size_t count) {
 /// Makes libpng ignore all other chunks, so that values stay unchanged: gAMA, sRGB, cHRM and iCCP change no pixel (as
 /// in Pillow and torchvision), and tRNS, bKGD and opacity change no colour. Chunks that are not read cannot cause
 /// errors either.
-void keep_out_others(png_structp png) {
+void ignore_unknown_chunks(png_structp png) {
   constexpr int kKnownAndUnknown = -1;
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, kKnownAndUnknown);
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, reinterpret_cast<png_const_bytep>("tRNS"), 1);
@@ -189,13 +189,13 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   Raster& shape = picture.shape;
   if (setjmp(source.back) != 0) return Decoded::kFailed;
   png_set_read_fn(reader.png, &source, copy);
-  keep_out_others(reader.png);
+  ignore_unknown_chunks(reader.png);
   png_read_info(reader.png, reader.info);
   shape.height = png_get_image_height(reader.png, reader.info);
   shape.width = png_get_image_width(reader.png, reader.info);
   if (shape.height > options.most_pixels / shape.width) return Decoded::kTooLarge;
   const int64_t unpacked = unpacked_bytes(reader.png, reader.info);
-  if (unpacked / kMostInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
+  if (unpacked / kMaxInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
   constexpr int64_t kMostPixelBytes = 8;
   constexpr int64_t kTimesInterlaced = 3;  // it is read twice, and its short rows take longer
   const bool is_large = is_checked_first(shape.height * shape.width * (is_rgb ? 3 : kMostPixelBytes), file_bytes);

@@ -11,7 +11,7 @@
 namespace ddp {
 namespace {
 
-constexpr int64_t kMostValue = 65535;
+constexpr int64_t kMaxSampleValue = 65535;
 
 bool is_space(uint8_t c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
@@ -59,12 +59,12 @@ class Pnm {
   }
 
   int64_t number() {
-    constexpr size_t kMostDigits = 10;
+    constexpr size_t kMaxDigits = 10;
     skip_space();
     const size_t begin = at_;
     int64_t value = 0;
     for (; at_ < bytes_.size() && bytes_[at_] >= '0' && bytes_[at_] <= '9'; ++at_) {
-      if (at_ - begin == kMostDigits) refuse("a number of more than 10 digits");
+      if (at_ - begin == kMaxDigits) refuse("a number of more than 10 digits");
       value = value * 10 + (bytes_[at_] - '0');
     }
     if (at_ == bytes_.size() && at_ == begin) refuse("it is truncated");
@@ -76,7 +76,7 @@ class Pnm {
 
   /// As in Pillow, the maximum value becomes 255, and the values below it are scaled and rounded.
   void set_most(int64_t most) {
-    if (most < 1 || most > kMostValue) {
+    if (most < 1 || most > kMaxSampleValue) {
       refuse("expected a maximum value from 1 to 65535 in the header, got " + std::to_string(most));
     }
     for (int64_t value = 0; value <= most; ++value) {

@@ -16,10 +16,10 @@ namespace {
 constexpr uint64_t kBlock = 512;
 constexpr uint64_t kMostExtension = uint64_t{1} << 20;  // for long names and pax records
 constexpr size_t kNameBytes = 100;
-constexpr size_t kSizePlace = 124;
-constexpr size_t kChecksumPlace = 148;
-constexpr size_t kTypePlace = 156;
-constexpr size_t kPrefixPlace = 345;
+constexpr size_t kSizeOffset = 124;
+constexpr size_t kChecksumOffset = 148;
+constexpr size_t kTypeOffset = 156;
+constexpr size_t kPrefixOffset = 345;
 constexpr size_t kPrefixBytes = 155;
 constexpr int kOctal = 8;
 
@@ -53,11 +53,11 @@ std::optional<uint64_t> number(const Block& block, size_t place, size_t size) {
 
 /// Checks the sum of all bytes, with the bytes of the checksum counted as spaces. Old programs add signed bytes.
 bool has_checksum(const Block& block) {
-  const auto stored = number(block, kChecksumPlace, 8);
+  const auto stored = number(block, kChecksumOffset, 8);
   if (!stored) return false;
   int64_t plain = 0, of_signed = 0;
   for (size_t i = 0; i < block.size(); ++i) {
-    const uint8_t byte = i >= kChecksumPlace && i < kChecksumPlace + 8 ? uint8_t{' '} : block[i];
+    const uint8_t byte = i >= kChecksumOffset && i < kChecksumOffset + 8 ? uint8_t{' '} : block[i];
     plain += byte;
     of_signed += static_cast<int8_t>(byte);
   }
@@ -135,7 +135,7 @@ struct TarReader::Extensions {
 };
 
 TarReader::TarReader(const std::string& url, uint64_t most_file_bytes)
-    : stream_(url), most_file_bytes_(most_file_bytes) {}
+    : stream_(url), max_file_bytes_(most_file_bytes) {}
 
 void TarReader::fail(const std::string& problem) const {
   throw DataError(stream_.url(), problem + " at byte " + std::to_string(at_) + ": the archive is damaged or truncated");
@@ -152,7 +152,7 @@ bool TarReader::read_header(Header& header) {
   Block block{};
   const size_t count = stream_.read(block);
   if (count == 0 && at_ == 0) fail("expected a tar archive, got nothing");
-  lacks_end_ = count == 0;
+  is_end_missing_ = count == 0;
   if (count == 0) return false;
   if (const auto program = unpacker_of(block); at_ == 0 && !program.empty()) {
     throw DataError(stream_.url(), "is compressed by " + std::string(program) +
@@ -162,12 +162,12 @@ bool TarReader::read_header(Header& header) {
   }
   if (count < kBlock) fail("expected a header of 512 bytes, got " + std::to_string(count));
   if (std::ranges::all_of(block, [](uint8_t byte) { return byte == 0; })) return false;
-  const auto size = number(block, kSizePlace, 12);
+  const auto size = number(block, kSizeOffset, 12);
   if (!size || !has_checksum(block)) fail("expected the header of a file, got other bytes");
   header.size = *size;
-  header.type = static_cast<char>(block[kTypePlace]);
+  header.type = static_cast<char>(block[kTypeOffset]);
   header.name = field(block, 0, kNameBytes);
-  const std::string_view prefix = field(block, kPrefixPlace, kPrefixBytes);
+  const std::string_view prefix = field(block, kPrefixOffset, kPrefixBytes);
   if (!prefix.empty() && std::string_view("LKS").find(header.type) == std::string_view::npos) {
     header.name = std::string(prefix) + "/" + header.name;
   }
@@ -245,9 +245,9 @@ std::optional<TarMember> TarReader::next() {
 }
 
 void TarReader::require_size() const {
-  if (left_ <= most_file_bytes_) return;
+  if (left_ <= max_file_bytes_) return;
   throw DataError(stream_.url(), "the file at byte " + std::to_string(at_) + " claims " + std::to_string(left_) +
-                                     " bytes, expected at most " + std::to_string(most_file_bytes_) +
+                                     " bytes, expected at most " + std::to_string(max_file_bytes_) +
                                      ": raise the limit if that is right");
 }
 
@@ -270,7 +270,7 @@ std::vector<uint8_t> TarReader::read() {
 }
 
 void TarReader::check_end() {
-  if (lacks_end_) fail("expected the blocks of zeros that end an archive, got nothing");
+  if (is_end_missing_) fail("expected the blocks of zeros that end an archive, got nothing");
   stream_.finish();
 }
 
@@ -285,7 +285,7 @@ void TarReader::skip_rest() {
 
 bool TarReader::seek(uint64_t header) {
   left_ = padding_ = 0;
-  lacks_end_ = false;
+  is_end_missing_ = false;
   return stream_.seek(header);
 }
 
@@ -308,20 +308,20 @@ std::string tar_header(const std::string& name, uint64_t size) {
     put(116, "0000000");
     constexpr uint64_t kMostOctal = (uint64_t{1} << 33) - 1;
     if (bytes <= kMostOctal) {
-      put(kSizePlace, octal(bytes, 11));
+      put(kSizeOffset, octal(bytes, 11));
     } else {
       std::string digits(12, '\0');
       digits[0] = static_cast<char>(0x80);
       for (size_t i = 0; i < 8; ++i) digits[11 - i] = static_cast<char>(bytes >> (8 * i));
-      put(kSizePlace, digits);
+      put(kSizeOffset, digits);
     }
     put(136, octal(0, 11));
-    put(kChecksumPlace, "        ");
-    header[kTypePlace] = type;
+    put(kChecksumOffset, "        ");
+    header[kTypeOffset] = type;
     put(257, std::string("ustar  ", 7));
     uint64_t sum = 0;
     for (const char byte : header) sum += static_cast<uint8_t>(byte);
-    put(kChecksumPlace, octal(sum, 6) + '\0' + ' ');
+    put(kChecksumOffset, octal(sum, 6) + '\0' + ' ');
     return header;
   };
   if (name.size() <= kNameBytes) return block(name, size, '0');

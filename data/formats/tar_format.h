@@ -54,11 +54,11 @@ class TarReader {
   void skip_rest();
 
   ByteStream stream_;
-  uint64_t most_file_bytes_;
+  uint64_t max_file_bytes_;
   uint64_t left_ = 0;     // remaining bytes of the current file's content
   uint64_t padding_ = 0;  // bytes of padding after it
   uint64_t at_ = 0;       // the position of the last header
-  bool lacks_end_ = false;
+  bool is_end_missing_ = false;
 };
 
 /// Returns the header of a regular file in ustar format, with a long name of GNU tar if necessary.

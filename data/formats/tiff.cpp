@@ -172,7 +172,7 @@ std::vector<std::array<uint8_t, 3>> greys(const TiffLayout& layout) {
 }
 
 /// If rows are stored in another order, or in tiles of many rows, all memory of the picture is touched immediately.
-bool is_to_be_checked_first(TiffFile& file, const TiffLayout& layout) {
+bool must_check_before_decoding(TiffFile& file, const TiffLayout& layout) {
   constexpr int64_t kLargeTiles = int64_t{16} << 20;
   if (!is_checked_first(layout.height * layout.width * 3, file.file_bytes())) return false;
   const TiffFile::Chunk chunk = file.chunk(layout);
@@ -212,7 +212,7 @@ Image decode_tiff(const std::vector<uint8_t>& bytes, const std::filesystem::path
       file.read_rows(layout, colors == Colors::kMultiplied ? 4 : color_samples(layout), take);
     }
   };
-  if (is_to_be_checked_first(file, layout)) {
+  if (must_check_before_decoding(file, layout)) {
     const bool is_turned = layout.orientation >= 5 && layout.orientation <= 8;
     file.set_passes(is_turned ? 3 : 2);  // writing columns takes as long as another pass
     read([](const TiffRow&) {});

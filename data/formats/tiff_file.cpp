@@ -38,7 +38,7 @@ bool keeps_unpacked(int compression) {
 }
 
 /// The time that LZMA needs relative to deflate if all pixels are equal.
-constexpr int64_t kLzmaTimes = 2;
+constexpr int64_t kLzmaCostFactor = 2;
 
 /// The maximum number of bytes that one byte can be decompressed to; 0 for codecs without such a limit.
 int64_t most_ratio(int compression) {
@@ -51,7 +51,7 @@ int64_t most_ratio(int compression) {
       return 4096;  // a 12-bit code stands for up to 4,094 bytes
     case COMPRESSION_DEFLATE:
     case COMPRESSION_ADOBE_DEFLATE:
-      return kMostInflation;
+      return kMaxInflation;
     default:
       return 0;
   }
@@ -205,7 +205,7 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
   const int64_t rows = chunk.is_tile ? down * std::min(chunk.rows, layout.height) : layout.height;
   const int64_t unpacked = rows * across * planes * row_bytes(chunk);
   check_unpacked_size(path_, unpacked, file_bytes(),
-                      passes_ * (layout.compression == COMPRESSION_LZMA ? kLzmaTimes : 1));
+                      passes_ * (layout.compression == COMPRESSION_LZMA ? kLzmaCostFactor : 1));
   // Strips may share their bytes, but the limit keeps a small file from being read as a very long one.
   constexpr int64_t kMostShared = 16;
   const int64_t count = down * across * planes;
@@ -250,7 +250,7 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
   const int64_t work = layout.height * layout.width * layout.samples / kCoefficients *
                        (has_several_scans ? std::min(scans, kMostScans) : 1) *
                        (is_arithmetic ? kCoefficients * kCoefficientWork : kRefinementWork);
-  if (work <= most_jpeg_work(file_bytes())) return;
+  if (work <= max_jpeg_work(file_bytes())) return;
   refuse(has_several_scans ? "JPEGs of several scans are not read for a picture of this size"
                            : "JPEGs with arithmetic coding are not read for a picture of this size");
 }

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-constexpr int kMostPackedBits = 16;  // samples up to this size may be packed without gaps, with any number of bits
+constexpr int kMaxPackedBits = 16;  // samples up to this size may be packed without gaps, with any number of bits
 
 /// The bytes of a sample in memory; 0 for kinds that cannot be read.
 int64_t sample_bytes(const TiffLayout& layout) {
@@ -21,7 +21,7 @@ int64_t sample_bytes(const TiffLayout& layout) {
   switch (layout.sample_format) {
     case SAMPLEFORMAT_VOID:
     case SAMPLEFORMAT_UINT:
-      if (bits >= 1 && bits <= kMostPackedBits) return bits <= 8 ? 1 : 2;
+      if (bits >= 1 && bits <= kMaxPackedBits) return bits <= 8 ? 1 : 2;
       return is_wide ? bits / 8 : 0;
     case SAMPLEFORMAT_INT:
       return bits == 8 || bits == 16 || is_wide ? bits / 8 : 0;

@@ -12,7 +12,7 @@ namespace {
 /// Thrown if the stream is damaged or truncated.
 struct Damaged {};
 
-constexpr int kLongestCode = 15;
+constexpr int kMaxCodeLength = 15;
 constexpr int kColours = 256;
 constexpr int kLengthSymbols = 24;
 constexpr int kDistanceSymbols = 40;
@@ -43,14 +43,14 @@ class HuffmanCode {
   explicit HuffmanCode(const std::vector<int>& lengths) {
     for (const int length : lengths) ++counts_.at(length);
     counts_[0] = 0;
-    for (int length = 1; length <= kLongestCode; ++length) {
+    for (int length = 1; length <= kMaxCodeLength; ++length) {
       for (size_t symbol = 0; symbol < lengths.size(); ++symbol) {
         if (lengths[symbol] == length) symbols_.push_back(static_cast<int>(symbol));
       }
     }
     if (symbols_.empty()) throw Damaged();
     int unused = 1;
-    for (int length = 1; length <= kLongestCode; ++length) unused = 2 * unused - counts_[length];
+    for (int length = 1; length <= kMaxCodeLength; ++length) unused = 2 * unused - counts_[length];
     if (symbols_.size() > 1 && unused != 0) throw Damaged();
   }
 
@@ -59,7 +59,7 @@ class HuffmanCode {
     int code = 0;
     int first = 0;
     int index = 0;
-    for (int length = 1; length <= kLongestCode; ++length) {
+    for (int length = 1; length <= kMaxCodeLength; ++length) {
       code |= static_cast<int>(bits.read(1));
       if (code - first < counts_[length]) return symbols_[index + code - first];
       index += counts_[length];
@@ -70,7 +70,7 @@ class HuffmanCode {
   }
 
  private:
-  std::array<int, kLongestCode + 1> counts_{};
+  std::array<int, kMaxCodeLength + 1> counts_{};
   std::vector<int> symbols_;  // in the order of their codes
 };
 
@@ -99,7 +99,7 @@ HuffmanCode read_code(Vp8lBits& bits, int alphabet) {
   int last = 8;
   while (static_cast<int>(lengths.size()) < alphabet && codes-- > 0) {
     const int symbol = code.read(bits);
-    if (symbol <= kLongestCode) {
+    if (symbol <= kMaxCodeLength) {
       lengths.push_back(symbol);
       if (symbol != 0) last = symbol;
       continue;
@@ -207,7 +207,7 @@ Vp8lSize read_tiles(Vp8lBits& bits, Vp8lSize picture) {
 }
 
 /// Skips the data of a transform. Returns the size of the picture that the transform applies to.
-Vp8lSize pass_transform(Vp8lBits& bits, uint32_t kind, Vp8lSize picture) {
+Vp8lSize skip_transform(Vp8lBits& bits, uint32_t kind, Vp8lSize picture) {
   constexpr uint32_t kSubtractGreen = 2;
   constexpr uint32_t kColourIndexing = 3;
   if (kind == kSubtractGreen) return picture;
@@ -226,7 +226,7 @@ int64_t count_groups(Vp8lBits& bits, Vp8lSize picture) {
   while (bits.read(1) != 0) {
     const uint32_t kind = bits.read(2);
     if (std::exchange(seen.at(kind), true)) throw Damaged();
-    picture = pass_transform(bits, kind, picture);
+    picture = skip_transform(bits, kind, picture);
   }
   read_cache_bits(bits);
   if (bits.read(1) == 0) return 1;
@@ -267,7 +267,7 @@ std::optional<int64_t> count_vp8l_groups(const uint8_t* bytes, size_t size, Vp8l
   }
 }
 
-int64_t most_webp_groups(const uint8_t* bytes, size_t size, Vp8lSize picture) {
+int64_t max_webp_groups(const uint8_t* bytes, size_t size, Vp8lSize picture) {
   std::string_view file(reinterpret_cast<const char*>(bytes), size);
   constexpr size_t kFileHeaderBytes = 12;
   constexpr size_t kChunkHeaderBytes = 8;

@@ -10,7 +10,7 @@
 namespace ddp {
 
 /// Encoders write at most 2,600 groups (MAX_HUFF_IMAGE_SIZE of libwebp).
-inline constexpr int64_t kMostVp8lGroups = 4096;
+inline constexpr int64_t kMaxVp8lGroups = 4096;
 
 struct Vp8lSize {
   int64_t width = 0;   // pixels
@@ -24,6 +24,6 @@ std::optional<int64_t> count_vp8l_groups(const uint8_t* bytes, size_t size, Vp8l
 
 /// Returns the largest number of groups in any VP8L or ALPH chunk of a WebP file or of one of its frames. `picture` is
 /// the size of the picture, for chunks that do not contain it.
-int64_t most_webp_groups(const uint8_t* bytes, size_t size, Vp8lSize picture);
+int64_t max_webp_groups(const uint8_t* bytes, size_t size, Vp8lSize picture);
 
 }  // namespace ddp

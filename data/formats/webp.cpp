@@ -36,11 +36,11 @@ int64_t working_bytes(const WebPBitstreamFeatures& features) {
 
 void check_groups(const std::filesystem::path& path, const WebPPart& part) {
   const Vp8lSize size{.width = part.features.width, .height = part.features.height};
-  const int64_t groups = most_webp_groups(part.data.bytes, part.data.size, size);
-  if (groups <= kMostVp8lGroups) return;
+  const int64_t groups = max_webp_groups(part.data.bytes, part.data.size, size);
+  if (groups <= kMaxVp8lGroups) return;
   refuse(path, "it has " + std::to_string(groups) +
                    " groups of Huffman codes; encoders make at most 2600, this reader " + "accepts " +
-                   std::to_string(kMostVp8lGroups));
+                   std::to_string(kMaxVp8lGroups));
 }
 
 /// Whether the picture is complete. Decodes only its last pixels, so that no memory is needed for the others.

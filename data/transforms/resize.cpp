@@ -59,7 +59,7 @@ Weights make_weights(int64_t in, int64_t out, int64_t first, int64_t count) {
     for (int64_t i = 0; i < end - begin; ++i) {
       const double share = sum == 0 ? exact[static_cast<size_t>(i)] : exact[static_cast<size_t>(i)] * (1.0 / sum);
       weights.values[static_cast<size_t>(x * weights.stride + i)] =
-          static_cast<int32_t>(0.5 + share * (1 << kWeightPlaces));
+          static_cast<int32_t>(0.5 + share * (1 << kWeightFractionBits));
     }
   }
   return weights;

@@ -11,10 +11,10 @@
 namespace ddp {
 namespace {
 
-constexpr int32_t kHalf = 1 << (kWeightPlaces - 1);
+constexpr int32_t kHalf = 1 << (kWeightFractionBits - 1);
 
 uint8_t rounded(int32_t sum) {
-  return static_cast<uint8_t>(std::clamp(sum >> kWeightPlaces, 0, 255));
+  return static_cast<uint8_t>(std::clamp(sum >> kWeightFractionBits, 0, 255));
 }
 
 void across_portable(const uint8_t* row, const ResizeWeights& weights, std::span<const int32_t> /*spread*/,
@@ -61,9 +61,9 @@ constexpr ResizeKernels kPortable{.across = across_portable, .down = down_portab
 
 #ifdef __x86_64__
 
-constexpr int kLowPlaces = 15;   // the bits in the lower of the two 16-bit parts of a weight
-constexpr int64_t kAtOnce = 4;   // input pixels per group
-constexpr int64_t kSpread = 16;  // 32-bit numbers for the weights of a group
+constexpr int kLowWeightBits = 15;  // the bits in the lower of the two 16-bit parts of a weight
+constexpr int64_t kAtOnce = 4;      // input pixels per group
+constexpr int64_t kSpread = 16;     // 32-bit numbers for the weights of a group
 
 /// Computes red, green and blue of one output pixel; the fourth number is meaningless. 16-bit products are summed in
 /// pairs, separately for the high and low parts of the weights. The sums are exact, because 32 bits are enough for the
@@ -84,9 +84,9 @@ template <int kGroups>
     high = _mm256_add_epi32(high, _mm256_madd_epi16(values, _mm256_loadu_si256(factors)));
     low = _mm256_add_epi32(low, _mm256_madd_epi16(values, _mm256_loadu_si256(factors + 1)));
   }
-  const __m256i sums = _mm256_add_epi32(_mm256_slli_epi32(high, kLowPlaces), low);
+  const __m256i sums = _mm256_add_epi32(_mm256_slli_epi32(high, kLowWeightBits), low);
   const __m128i both = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-  return _mm_srai_epi32(_mm_add_epi32(both, _mm_set1_epi32(kHalf)), kWeightPlaces);
+  return _mm_srai_epi32(_mm_add_epi32(both, _mm_set1_epi32(kHalf)), kWeightFractionBits);
 }
 
 int64_t spread_stride(const ResizeWeights& weights) {
@@ -104,9 +104,9 @@ std::vector<int32_t> spread_weights(const ResizeWeights& weights) {
     int32_t* out = spread.data() + static_cast<int64_t>(window) * step;
     for (int64_t i = 0; i < weights.windows[window].count; i += 2) {
       const int32_t first = values[i], second = i + 1 < weights.stride ? values[i + 1] : 0;
-      constexpr int32_t kLow = (1 << kLowPlaces) - 1;
+      constexpr int32_t kLow = (1 << kLowWeightBits) - 1;
       int32_t* const place = out + i / kAtOnce * kSpread + i % kAtOnce * 2;
-      std::fill_n(place, 4, ((first >> kLowPlaces) & 0xFFFF) | (second >> kLowPlaces) * 0x10000);
+      std::fill_n(place, 4, ((first >> kLowWeightBits) & 0xFFFF) | (second >> kLowWeightBits) * 0x10000);
       std::fill_n(place + kSpread / 2, 4, (first & kLow) | (second & kLow) * 0x10000);
     }
   }
@@ -167,8 +167,10 @@ template <int kGroups>
       d = _mm256_add_epi32(d, weighted(row + 24, factor));
       row += bytes;
     }
-    const __m256i ab = _mm256_packs_epi32(_mm256_srai_epi32(a, kWeightPlaces), _mm256_srai_epi32(b, kWeightPlaces));
-    const __m256i cd = _mm256_packs_epi32(_mm256_srai_epi32(c, kWeightPlaces), _mm256_srai_epi32(d, kWeightPlaces));
+    const __m256i ab =
+        _mm256_packs_epi32(_mm256_srai_epi32(a, kWeightFractionBits), _mm256_srai_epi32(b, kWeightFractionBits));
+    const __m256i cd =
+        _mm256_packs_epi32(_mm256_srai_epi32(c, kWeightFractionBits), _mm256_srai_epi32(d, kWeightFractionBits));
     const __m256i packed = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), packed);
   }

@@ -9,7 +9,7 @@
 namespace ddp {
 
 /// Weights are integers with this many binary places: 32 bits, minus 8 bits of colour and 2 bits of headroom.
-inline constexpr int kWeightPlaces = 32 - 8 - 2;
+inline constexpr int kWeightFractionBits = 32 - 8 - 2;
 
 /// The input pixels that contribute to one output pixel along an axis.
 struct ResizeWindow {

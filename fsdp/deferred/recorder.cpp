@@ -17,7 +17,7 @@ namespace ddp::fsdp {
 namespace {
 
 // A storage that is written more often keeps its memory: each write costs a checksum.
-constexpr uint64_t kMostChecksums = 64;
+constexpr uint64_t kMaxChecksums = 64;
 
 uint32_t checksum_of(const DeferredStorage& storage) {
   if (storage.device().is_cpu()) return crc32c(storage.data(), storage.nbytes());
@@ -50,7 +50,7 @@ std::string text_of(const DeferredStorage& storage) {
 }  // namespace
 
 Recorder::Recorder(size_t smallest_bytes, size_t most_resident_bytes)
-    : smallest_bytes_(std::max<size_t>(1, smallest_bytes)), most_resident_bytes_(most_resident_bytes) {}
+    : smallest_bytes_(std::max<size_t>(1, smallest_bytes)), max_resident_bytes_(most_resident_bytes) {}
 
 void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet next, torch::jit::Stack* stack) {
   if (draws_by_other_operators(op)) return op.redispatchBoxed(next, stack);
@@ -240,7 +240,7 @@ void Recorder::compute(DeferredStorage& storage) {
 
 void Recorder::note_checksum(DeferredStorage& storage) {
   storage.log->hashed_bytes += storage.nbytes();
-  if (storage.log->hashed_bytes > kMostChecksums * storage.nbytes()) return keep(storage);
+  if (storage.log->hashed_bytes > kMaxChecksums * storage.nbytes()) return keep(storage);
   storage.log->checksum = checksum_of(storage);
 }
 
@@ -297,7 +297,7 @@ void Recorder::use(DeferredStorage& storage) {
 }
 
 void Recorder::free_least_used(const std::vector<DeferredStorage*>& but) {
-  for (auto next = resident_.begin(); next != resident_.end() && resident_bytes_ > most_resident_bytes_;) {
+  for (auto next = resident_.begin(); next != resident_.end() && resident_bytes_ > max_resident_bytes_;) {
     DeferredStorage& storage = **next++;
     if (std::ranges::find(but, &storage) != but.end()) continue;
     keep_if_accessed_past_operators(storage);
@@ -309,9 +309,9 @@ void Recorder::free_least_used(const std::vector<DeferredStorage*>& but) {
 
 void Recorder::free_all() {
   const std::lock_guard lock(mutex_);
-  const size_t limit = std::exchange(most_resident_bytes_, 0);
+  const size_t limit = std::exchange(max_resident_bytes_, 0);
   free_least_used({});
-  most_resident_bytes_ = limit;
+  max_resident_bytes_ = limit;
 }
 
 void Recorder::forget(DeferredStorage& storage) noexcept {

@@ -64,7 +64,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
   std::recursive_mutex mutex_;
   size_t smallest_bytes_;
-  size_t most_resident_bytes_;
+  size_t max_resident_bytes_;
   size_t resident_bytes_ = 0;             // of the list
   std::list<DeferredStorage*> resident_;  // have memory that may be freed; the one that was used last comes last
   uint64_t storages_ = 0;

@@ -11,7 +11,7 @@ namespace ddp::curves {
 namespace {
 
 constexpr double kLargest = 1e300;
-constexpr size_t kMostTicks = 100;
+constexpr size_t kMaxTicks = 100;
 
 /// Returns the smallest number that is at least `step` and is 1, 2 or 5 times a power of ten.
 double round_step(double step) {
@@ -52,7 +52,7 @@ Axis make_axis(double least, double most, const AxisOptions& options) {
   if (options.whole) step = std::max(step, 1.0);
   for (double count = std::ceil(axis.begin / step); count * step <= axis.end; ++count) {
     axis.ticks.push_back(count == 0 ? 0.0 : count * step);
-    if (axis.ticks.size() > kMostTicks) break;  // the numbers are so close that adding a step does not change them
+    if (axis.ticks.size() > kMaxTicks) break;  // the numbers are so close that adding a step does not change them
   }
   return axis;
 }

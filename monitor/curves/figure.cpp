@@ -13,14 +13,14 @@
 namespace ddp {
 namespace {
 
-constexpr int64_t kLeastSide = 150;
-constexpr int64_t kMostSide = 4096;
+constexpr int64_t kMinSide = 150;
+constexpr int64_t kMaxSidePixels = 4096;
 
 }  // namespace
 
 Bitmap Figure::draw() const {
   for (const int64_t side : {width, height}) {
-    if (side < kLeastSide || side > kMostSide) {
+    if (side < kMinSide || side > kMaxSidePixels) {
       throw std::invalid_argument("expected sides of a figure from 150 to 4096 pixels, got " + std::to_string(width) +
                                   "x" + std::to_string(height));
     }

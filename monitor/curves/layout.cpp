@@ -21,7 +21,7 @@ constexpr double kToTickLabel = 6;
 constexpr double kRoomOfXLabel = 64;
 constexpr double kRoomOfYLabel = 27;
 constexpr double kBetweenLabels = 10;
-constexpr double kLeastPlot = 10;  // labels that are too wide for a small chart extend beyond it
+constexpr double kMinPlotSize = 10;  // labels that are too wide for a small chart extend beyond it
 constexpr double kXMargin = 0.02;
 constexpr double kYMargin = 0.05;
 constexpr double kBoldness = 1.12;  // bold letters may be wider by this factor
@@ -122,7 +122,7 @@ class ChartDrawing {
 
   /// Sets the width. It leaves space for labels as wide as those of the other charts in this column.
   void set_label_width(double width) {
-    plot_.width = std::max(size_.x - kMargin - kRight - width, kLeastPlot);
+    plot_.width = std::max(size_.x - kMargin - kRight - width, kMinPlotSize);
     plot_.left = corner_.x + size_.x - kRight - plot_.width;
     for (int ticks = std::clamp(static_cast<int>(plot_.width / kRoomOfXLabel), 1, 10); ticks > 0; --ticks) {
       x_ = x_range_.axis({.ticks = ticks, .margin = kXMargin, .whole = x_range_.is_whole});

@@ -22,10 +22,10 @@ constexpr double kSample = 18;  // length of the sample line
 constexpr double kToLabel = 5;  // from the sample line to the label
 constexpr double kToNext = 16;  // from a label to the next entry
 /// Allows for fonts of the viewer that are wider than text_width() estimates.
-constexpr double kReserve = 1.1;
+constexpr double kSizeReserve = 1.1;
 
 double label_width(const std::string& text) {
-  return kReserve * text_width(text, kFontSize);
+  return kSizeReserve * text_width(text, kFontSize);
 }
 
 /// Places entries in a row. Entries that do not fit are placed in the next row.

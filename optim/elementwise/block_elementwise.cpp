@@ -20,8 +20,8 @@ namespace {
 
 // With blocks of this size, all operands of an update fit into the processor's first-level cache.
 constexpr size_t kBlock = 512;
-constexpr size_t kMostOperands = 16;
-constexpr size_t kMostTemporaries = 6;
+constexpr size_t kMaxOperands = 16;
+constexpr size_t kMaxTemporaries = 6;
 // A tensor of at least this many bytes does not stay in a cache until the next step.
 constexpr size_t kWorthStreaming = size_t{1} << 24;
 
@@ -43,7 +43,7 @@ void copy_past_caches(void* to, const void* from, size_t bytes) {
 
 // The temporary operands of one thread.
 template <typename T>
-using Scratch = std::array<std::array<T, kBlock>, kMostTemporaries>;
+using Scratch = std::array<std::array<T, kBlock>, kMaxTemporaries>;
 
 template <typename T>
 class BlockElementwise final : public Elementwise {
@@ -126,7 +126,7 @@ class BlockElementwise final : public Elementwise {
   const std::vector<T*>& bases_;
   const Kernels<T>& kernels_;
   bool is_large_;
-  std::array<T*, kMostOperands> operands_{};
+  std::array<T*, kMaxOperands> operands_{};
   size_t count_ = 0;
   size_t size_ = 0;
   size_t vectorised_ = 0;

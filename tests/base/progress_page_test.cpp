@@ -202,7 +202,7 @@ TEST_CASE_METHOD(PageTest, "Progress page: signatures that differ behind what fi
   writer->begin_collective(job, 1, common + "2");
   const ProgressSnapshot now = read();
   CHECK(now.collectives[0].signature == now.collectives[1].signature);
-  CHECK_FALSE(now.collectives[0].calls_the_same(now.collectives[1]));
+  CHECK_FALSE(now.collectives[0].is_same_call_as(now.collectives[1]));
 }
 
 TEST_CASE_METHOD(PageTest, "Progress page: the last thousand collectives stay, and a late end changes no later one") {

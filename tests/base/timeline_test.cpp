@@ -39,7 +39,7 @@ TEST_CASE("Timeline records: what is written is read") {
                       .number = 7,
                       .value = 25 << 20,
                       .text = "bucket 7"};
-  std::array<std::uint64_t, kMostWords> words{};
+  std::array<std::uint64_t, kMaxRecordWords> words{};
   const std::size_t count = encode(record, words);
   const auto decoded = decode(std::span(words).first(count));
   REQUIRE(decoded);

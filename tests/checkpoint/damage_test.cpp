@@ -51,12 +51,12 @@ TEST_CASE("Damage: an error is of the checkpoint, of the disk or of the process,
   CAPTURE(std::strerror(error));
   CHECK(thrown == kind);
   CHECK(message == std::string(begin) + "cannot open run/step-1/x: " + std::strerror(error));
-  CHECK(is_shortage(std::error_code(error, std::system_category())) == (thrown == "shortage"));
+  CHECK(is_resource_shortage(std::error_code(error, std::system_category())) == (thrown == "shortage"));
 }
 
 TEST_CASE("Damage: no error is not a shortage") {
-  CHECK_FALSE(is_shortage({}));
-  CHECK_FALSE(is_shortage(std::make_error_code(std::errc::no_space_on_device)));
+  CHECK_FALSE(is_resource_shortage({}));
+  CHECK_FALSE(is_resource_shortage(std::make_error_code(std::errc::no_space_on_device)));
   CHECK_THROWS_WITH(throw_damaged("a/b", "why"), "the checkpoint a/b is damaged: why");
 }
 

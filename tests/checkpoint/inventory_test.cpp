@@ -282,10 +282,10 @@ TEST_CASE_METHOD(Directory, "Inventory: a manifest of any size takes no more mem
     fs::resize_file(folder / kManifestName, size, error);
     if (error) continue;
     INFO(size);
-    CHECK_THROWS_AS(read_manifest_alone(files_, folder), DamagedCheckpoint);
+    CHECK_THROWS_AS(read_manifest_only(files_, folder), DamagedCheckpoint);
   }
   fs::resize_file(folder / kManifestName, 0);
-  CHECK_THROWS_WITH(read_manifest_alone(files_, folder),
+  CHECK_THROWS_WITH(read_manifest_only(files_, folder),
                     ContainsSubstring("MANIFEST.json: it does not have a manifest's format"));
 }
 

@@ -31,8 +31,8 @@ class LostContent {
 
   std::string lost(const std::string& name) { return content_of_lost(file_system_, folder_.path(), files_, name); }
   std::string about(const std::string& name, uint64_t begin, uint64_t end) {
-    return about_bytes(file_system_, folder_.path(),
-                       {.files = files_, .file = name, .begin = begin, .end = end, .written = written_});
+    return lost_bytes_text(file_system_, folder_.path(),
+                           {.files = files_, .file = name, .begin = begin, .end = end, .written = written_});
   }
 
   test::TemporaryFolder folder_;

@@ -20,7 +20,7 @@ std::string adam(const char* weight_decay, const char* decoupled) {
 }
 
 std::string objection(const std::string& text, std::string_view type) {
-  return objection_to(parse_saved_optimizer(text), type);
+  return type_conflict(parse_saved_optimizer(text), type);
 }
 
 TEST_CASE("SavedOptimizer: decoupled weight decay is for Adam w alone unless it is zero") {

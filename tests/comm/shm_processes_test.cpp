@@ -66,7 +66,7 @@ using Body = std::function<void(Engine& engine, Place place)>;
 
 [[noreturn]] void be_rank(const std::string& ticket, Place place, int reports, const Body& body) {
   Report report{.rank = place.rank, .error = {}};
-  const auto engine = Engine::make(Segment::attach(ticket), place.rank, has_to_share(place.ranks));
+  const auto engine = Engine::make(Segment::attach(ticket), place.rank, must_share_processors(place.ranks));
   try {
     body(*engine, place);
     engine->stop("closed", /*has_failed=*/false);

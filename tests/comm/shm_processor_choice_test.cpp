@@ -87,7 +87,7 @@ Move move_in_a_thread(bool is_bound, int preferred, const std::vector<int>& occu
     const cpu_set_t one = only(move.from);
     if (is_bound) move.was_bound = sched_setaffinity(0, sizeof one, &one) == 0;
     sched_getaffinity(0, sizeof move.before, &move.before);
-    move.has_moved = shm::leave_processor(preferred, occupied);
+    move.has_moved = shm::move_to_other_processor(preferred, occupied);
     move.to = shm::current_processor();
     sched_getaffinity(0, sizeof move.after, &move.after);
   }).join();

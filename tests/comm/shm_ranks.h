@@ -33,7 +33,7 @@ struct ShmRank {
 /// with `attach`, have one each.
 inline void run_shm_ranks(int ranks, const std::function<void(const ShmRank&)>& body, bool attach = false) {
   const shm::Segment segment = shm::Segment::create(ranks);
-  const bool shares_processors = shm::has_to_share(ranks);
+  const bool shares_processors = shm::must_share_processors(ranks);
   std::vector<std::shared_ptr<shm::Engine>> engines;
   for (int rank = 0; rank < ranks; ++rank) {
     engines.push_back(

@@ -47,7 +47,8 @@ TEST_CASE("Resize: the loops of this processor have the bits of the portable one
       weights.most = std::max(weights.most, weights.windows.back().count);
       for (int64_t k = 0; k < weights.stride; ++k) {
         const bool counts = k < weights.windows.back().count;
-        weights.values.push_back(counts ? static_cast<int32_t>((1 << kWeightPlaces) / taps - random.below(3)) : 0);
+        weights.values.push_back(counts ? static_cast<int32_t>((1 << kWeightFractionBits) / taps - random.below(3))
+                                        : 0);
       }
     }
     std::vector<uint8_t> across(static_cast<size_t>(3 * windows)), across_expected = across;

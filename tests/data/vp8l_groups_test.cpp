@@ -43,7 +43,7 @@ std::optional<int64_t> count(const std::string& bytes) {
 }
 
 int64_t most(const std::string& bytes) {
-  return most_webp_groups(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), {.width = 64, .height = 64});
+  return max_webp_groups(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), {.width = 64, .height = 64});
 }
 
 std::string chunk(const std::string& name, const std::string& content) {

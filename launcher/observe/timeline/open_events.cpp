@@ -27,7 +27,7 @@ std::optional<ProgressSnapshot> page_of(const WatchedRank& rank) {
 class Words {
  public:
   void add(const Record& record) {
-    std::array<std::uint64_t, ddp::detail::kMostWords> words;
+    std::array<std::uint64_t, ddp::detail::kMaxRecordWords> words;
     const std::size_t count = encode(record, words);
     words_.insert(words_.end(), words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
   }

@@ -62,7 +62,7 @@ bool differ_at(const GroupCalls& group, std::uint64_t number) {
     const CollectiveRecord* call = member.call(number);
     if (call == nullptr) continue;
     if (first == nullptr) first = call;
-    if (!call->calls_the_same(*first)) return true;
+    if (!call->is_same_call_as(*first)) return true;
   }
   return false;
 }

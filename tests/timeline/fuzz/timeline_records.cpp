@@ -9,7 +9,7 @@ namespace {
 std::string words_of(const std::vector<ddp::detail::Record>& records) {
   std::string bytes;
   for (const auto& record : records) {
-    std::array<std::uint64_t, ddp::detail::kMostWords> words{};
+    std::array<std::uint64_t, ddp::detail::kMaxRecordWords> words{};
     bytes.append(reinterpret_cast<const char*>(words.data()), 8 * ddp::detail::encode(record, words));
   }
   return bytes;

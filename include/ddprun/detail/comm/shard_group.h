@@ -25,7 +25,7 @@ struct ShardPlace {
 at::Tensor as_shard(const at::Tensor& rows, const ShardPlace& place);
 
 /// Gives a shard whose memory was replaced, as by torch::load(), its mark again.
-void keep_shard_mark(const at::Tensor& shard, const ShardPlace& place);
+void keep_shard_metadata(const at::Tensor& shard, const ShardPlace& place);
 
 /// The place of the shard that `tensor` is, or of which `tensor` is a detached alias; nullopt for other tensors.
 std::optional<ShardPlace> shard_place_of(const at::Tensor& tensor);
@@ -33,7 +33,7 @@ std::optional<ShardPlace> shard_place_of(const at::Tensor& tensor);
 /// The group over which the parameter of shard `tensor` is sharded; nullopt for other tensors.
 std::optional<GroupHandle> shard_group_of(const at::Tensor& tensor);
 
-/// Throws std::invalid_argument if a tensor of `parameters` is a shard: "`user` would take a shard of fully_shard() for
+/// Throws std::invalid_argument if a tensor of `parameters` is a shard: "`user` would treat a shard of fully_shard() as
 /// the whole parameter. `instead`".
 void refuse_shards(const std::vector<at::Tensor>& parameters, const std::string& user, const std::string& instead);
 

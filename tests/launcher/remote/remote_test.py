@@ -244,7 +244,7 @@ class Failures(OnHosts):
         self.assertEqual((status, out), (0, "x\n"), err)
 
     def test_a_host_that_says_nothing_is_given_up(self):
-        self.write("silent", "#!/bin/sh\nexec sleep 1000\n", executable=True)
+        self.write("silent", "#!/bin/sh\nexec cat >/dev/null\n", executable=True)
         self.refused("-H", self.names(1), "--remote-ddprun", self.path("silent"), "--ssh-timeout", "1", text="did not answer within 1 s")
 
     def test_a_folder_that_the_host_does_not_have(self):
@@ -312,12 +312,12 @@ class Ending(OnHosts):
         self.ends_with(job, 1, "broke: .* was killed by SIGKILL")
 
     def test_an_ssh_that_stands_still(self):
-        job = self.sleeping("--ssh-timeout", "10")
+        job = self.sleeping("--ssh-timeout", "30")
         os.kill(self.ssh_below(job)[0], signal.SIGSTOP)
-        self.ends_with(job, 1, "has been silent for 10 s")
+        self.ends_with(job, 1, "has been silent for 30 s")
 
     def test_a_ddprun_that_stands_still_ends_the_hosts(self):
-        job = self.sleeping("--ssh-timeout", "10")
+        job = self.sleeping("--ssh-timeout", "30")
         job.signal(signal.SIGSTOP)
         wait_until(lambda: not self.parts(), "the end of the hosts' ddpruns")
         job.signal(signal.SIGKILL)
@@ -341,7 +341,7 @@ class Ending(OnHosts):
         self.assert_nothing_left(job)
 
     def test_a_signal_while_the_hosts_are_connected_to(self):
-        self.write("silent", "#!/bin/sh\n: > $0.started\nexec sleep 1000\n", executable=True)
+        self.write("silent", "#!/bin/sh\n: > $0.started\nexec cat >/dev/null\n", executable=True)
         job = self.job("-H", self.names(1), "--remote-ddprun", self.path("silent"), "true")
         self.wait_for_files("silent.started")
         job.signal(signal.SIGINT)

@@ -35,8 +35,8 @@ class PerDevice {
 /// others are not.
 std::vector<at::Tensor> unscale(const std::vector<at::Tensor>& gradients, const at::Tensor& inverse_scale);
 
-/// Returns the sum of `found_infs` on `device`, or zero if there are none. The host waits only if `device` is the CPU
-/// and some elements are on another device.
+/// Returns the sum of `found_infs` on `device`, or zero if `found_infs` is empty. The host waits only if `device` is
+/// the CPU and some elements are on another device.
 at::Tensor combine(const std::vector<at::Tensor>& found_infs, c10::Device device);
 
 /// Combines the `found_infs` of all ranks, so that on every rank they show whether any rank has found an overflow. It

@@ -18,7 +18,7 @@ struct JobPlace {
 /// are not valid numbers or contradict each other (init_process_group() reports that error).
 JobPlace job_of_environment(const VariableLookup& lookup = environment_variable);
 
-/// The place set by the innermost ThreadJob of the calling thread; nullopt if there is none.
+/// The place set by the innermost ThreadJob of the calling thread; nullopt if the thread has no ThreadJob.
 std::optional<JobPlace> thread_job();
 
 /// The place of the calling thread: from its ThreadJob if there is one, otherwise from the environment.

@@ -9,7 +9,7 @@
 namespace ddp::detail {
 
 /// Formats the rows in aligned columns; the first row contains the titles. `columns` is the width of the terminal, or 0
-/// if there is none. If a line would be too wide, only the leading columns that fit form the table. The remaining
+/// without a terminal. If a line would be too wide, only the leading columns that fit form the table. The remaining
 /// columns follow below each row as "title text", wrapped between words. Cells must not contain control characters.
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t columns = 0);
 

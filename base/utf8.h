@@ -7,7 +7,7 @@
 
 namespace ddp::detail {
 
-/// The length in bytes of the valid character at the start of `text`; 0 if there is none. Safe in a signal handler.
+/// The length in bytes of the valid character at the start of `text`; 0 if it is invalid. Safe in a signal handler.
 std::size_t utf8_length(std::string_view text) noexcept;
 
 /// A character and its length in bytes.

@@ -62,7 +62,7 @@ std::string_view json_number(std::string_view line, const std::string& column) {
   return {};
 }
 
-/// Returns the position of the first row whose integer in `column` is at least `number`; nothing if there is none.
+/// Returns the position of the first row whose integer in `column` is at least `number`; nothing if all are smaller.
 std::optional<size_t> first_row_from(std::string_view content, MetricsFormat format, const std::string& column,
                                      int64_t number) {
   if (format == MetricsFormat::kCsv) return first_csv_row(content, column, number);

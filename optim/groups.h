@@ -37,7 +37,7 @@ void with_rate(const RateTensor& options, double number, const c10::Device& devi
   }
 }
 
-/// Returns the parameters as one group. Throws std::invalid_argument, as Python does, if there are none.
+/// Returns the parameters as one group. Throws std::invalid_argument, as Python does, if the list is empty.
 inline std::vector<torch::optim::OptimizerParamGroup> one_group(std::vector<at::Tensor> parameters) {
   if (parameters.empty()) throw std::invalid_argument(rank_prefix() + "optimizer got an empty parameter list");
   std::vector<torch::optim::OptimizerParamGroup> groups;

@@ -183,7 +183,8 @@ void update_operands(const std::vector<at::Tensor>& operands, const std::functio
 /// the Rule.
 struct ElementwiseStep {
   const std::vector<StateField>& fields;
-  /// Tensors for an additional operand after the state's operands, which update() writes; null if there is none.
+  /// Tensors for an additional operand after the state's operands, which update() writes; null if the rule has no such
+  /// operand.
   const std::vector<at::Tensor>* results = nullptr;
   /// Returns the numbers for one parameter on the CPU (plain numbers) or, for nullopt, for all parameters on a device.
   std::function<Numbers(std::optional<size_t>)> numbers;

@@ -164,8 +164,8 @@ void Frame::forget(size_t position) {
   }
 }
 
-// Returns the tensor that a second run for `task` has collected, or an undefined tensor if there is none. Each tensor
-// is returned only once.
+// Returns the tensor that a second run for `task` has collected, or an undefined tensor if the run has not saved it.
+// Each tensor is returned only once.
 at::Tensor Frame::take(int task, size_t position) {
   const std::lock_guard lock(guard_);
   const auto found = collected_.find(task);

@@ -31,7 +31,7 @@ class SyncLayer {
 
   /// At the layer's first forward, compares the number of channels between the ranks. If they disagreed, a later
   /// collective would hang or mix up data. Every rank must call it. Returns the same description of the problem on
-  /// every rank; empty if there is none.
+  /// every rank; empty if the ranks agree.
   std::string disagreement(const at::Tensor& input);
 
   /// Records the layer's collectives in `shadowed` from now on; null ends the recording. Must not be called during a

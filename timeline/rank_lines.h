@@ -15,7 +15,7 @@ struct Segment {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   Activity activity = Activity::kOther;
-  std::uint32_t name = 0;  // the name of the innermost slice; kNoName if there is none
+  std::uint32_t name = 0;  // the name of the innermost slice; kNoName without a slice
 };
 inline constexpr std::uint32_t kNoName = 0xffff'ffff;
 

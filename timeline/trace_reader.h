@@ -28,7 +28,7 @@ class TraceError : public std::runtime_error {
 // Opens a file for reading. Throws TraceError with the name of the file if it cannot be read or is empty.
 std::ifstream open_trace(const std::string& file);
 
-// Returns the restart number in the process name of a rank: 2 for "rank 0 on host, restart 2"; 0 if there is none.
+// Returns the restart number in the process name of a rank: 2 for "rank 0 on host, restart 2"; 0 without a restart.
 int restart_of(std::string_view rank_name);
 
 // Reads a timeline. Throws TraceError.

@@ -5,7 +5,7 @@ import sys
 
 
 def report(violations, all_is_well: str) -> int:
-    """Prints the results of `violations(root)`, or `all_is_well` if there are none. The root is the first argument,
+    """Prints the results of `violations(root)`, or `all_is_well` if `violations` yields nothing. The root is the first argument,
     by default the root of this project."""
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     found = list(violations(root))

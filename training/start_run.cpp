@@ -27,7 +27,7 @@ bool continues_run(const std::optional<std::string>& resume, const GroupHandle& 
   return resume || is_restart(group);
 }
 
-// Returns the checkpoint that start_run() is about to load; empty if there is none.
+// Returns the checkpoint that start_run() is about to load; empty if it loads none.
 std::filesystem::path checkpoint_of(const TrainingOptions& options, const GroupHandle& group) {
   if (options.resume && !options.resume->empty()) return *options.resume;
   const auto all = CheckpointManager(options.checkpoint_dir, group).list();

@@ -49,7 +49,7 @@ class EventScope {
 // Redirects subsequent events to `ring` and stores the number of finished steps there. Null redirects them to the
 // memory of the launcher, if there is any. Returns false if the launcher is recording at the moment.
 bool redirect_events_to(std::shared_ptr<TimelineRing> ring) noexcept;
-// Memory for a timeline of this process; each call returns the same memory. Null if there is none.
+// Memory for a timeline of this process; each call returns the same memory. Null if the memory cannot be allocated.
 std::shared_ptr<TimelineRing> private_ring() noexcept;
 
 }  // namespace ddp::detail

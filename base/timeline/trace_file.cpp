@@ -43,7 +43,7 @@ bool is_whole(std::string_view bytes) {
   return newline != std::string_view::npos && bytes.substr(newline + 1).starts_with(kTotals);
 }
 
-// The end of the last line that contains a complete event; 0 if there is none.
+// The end of the last line that contains a complete event; 0 if no event is complete.
 std::size_t end_of_events(std::string_view bytes) {
   for (std::size_t newline = bytes.rfind('\n'); newline != std::string_view::npos && newline > 0;
        newline = bytes.rfind('\n', newline - 1)) {

@@ -319,7 +319,7 @@ int64_t begin_box(JpegRead& read, const DecodedBox& chosen) {
 }
 
 /// Makes libjpeg read the data after the box without producing pixels. The last row must be read, because libjpeg reads
-/// no data when it is told to skip that row.
+/// no data when the last row is skipped.
 void read_rest(JpegRead& read) {
   jpeg_decompress_struct& decoder = read.decoder;
   const JDIMENSION before_last = decoder.output_height - 1;

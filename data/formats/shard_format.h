@@ -59,8 +59,8 @@ struct ShardIndex {
 
 /// Returns the path of the index of an archive.
 std::filesystem::path index_path(const std::filesystem::path& archive);
-/// Reads the index of a local archive; std::nullopt if there is none. Throws DataError if the index is damaged or
-/// belongs to another archive.
+/// Reads the index of a local archive; std::nullopt if the archive has no index. Throws DataError if the index is
+/// damaged or belongs to another archive.
 std::optional<ShardIndex> read_shard_index(const std::filesystem::path& archive);
 /// Parses the text that read_shard_index() reads.
 ShardIndex parse_shard_index(std::string_view text, const std::filesystem::path& path);

@@ -44,7 +44,8 @@ void DeferredStorage::set_refuses_access(bool refuses) {
       if (!refuses) return storage.clear_data_ptr_access_error_msg_();
       storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
           rank_prefix() + "deferred_init(): the memory of " + (name.empty() ? "a tensor of the model" : name) +
-          " was requested by data_ptr() or an accessor, but there is none at the moment. Call fully_shard() or "
+          " was requested by data_ptr() or an accessor, but the tensor has no memory at the moment. Call fully_shard() "
+          "or "
           "materialize() first; in a constructor take the pointer directly after the operator that makes the tensor.");
     }
   };

@@ -66,7 +66,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, S
   /// Throws std::runtime_error if ranks disagree or a peer fails. Differentiating its gradients again throws.
   torch::Tensor forward(const torch::Tensor& input);
 
-  /// Returns the batch norm that convert_sync_batchnorm() replaced by this one, or null if there is none.
+  /// Returns the batch norm that convert_sync_batchnorm() replaced by this one, or null if this module replaced none.
   const std::shared_ptr<torch::nn::Module>& replaced_module() const { return replaced_; }
   /// For the library: sets replaced_module().
   void set_replaced_module(std::shared_ptr<torch::nn::Module> replaced) { replaced_ = std::move(replaced); }

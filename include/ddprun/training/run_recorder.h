@@ -71,7 +71,7 @@ class RunRecorder {
   /// std::runtime_error on all ranks if that average is not finite, naming step, epoch and learning rate.
   void step(const at::Tensor& loss, int64_t samples);
 
-  /// Returns the mean loss of the epoch so far, over the samples of all ranks; NaN if there are none. Every rank must
+  /// Returns the mean loss of the epoch so far, over the samples of all ranks; NaN without samples. Every rank must
   /// call it.
   double mean_loss();
 

@@ -29,7 +29,8 @@ struct RunStart {
 ///   - std::nullopt: the run begins from the start, and the checkpoints of an earlier run are set aside
 ///     (CheckpointManager::set_aside()). If the launcher has started the job again after a failure (--max_restarts), or
 ///     Slurm has requeued it, this is the same as an empty text.
-///   - An empty text: the newest checkpoint of the directory. If there is none, the run begins from the start.
+///   - An empty text: the newest checkpoint of the directory. If the directory has no checkpoint, the run begins from
+///   the start.
 ///   - Any other text: the folder of a checkpoint, or a .pt file.
 ///
 /// `unit` is the unit in which the manager's checkpoints count, and is printed on the console.

@@ -36,6 +36,7 @@ class ProgressBar(LauncherTest):
                                 self.assertLessEqual(sum(row.startswith(f"[{rank}] {name}:") for row in rows), 1, rows)
                         for row in rows:  # the last one may not be complete yet
                             self.assertTrue(any(text.startswith(row) or row.startswith(text) for text in texts), rows)
+                    self.assertTrue(any(sum("steps:" in row for row in rows) == ranks for rows in seen), seen)
                     expected = [f"[{rank}] {line}" for rank in range(ranks) for line in ("at a terminal", "epochs: 100%", "half of it")]
                     self.assertEqual(sorted(re.sub("%.*", "%", row) for row in terminal.text()), expected)
 

@@ -34,6 +34,11 @@ BIN = HERE.parents[1] / "build" / "release" / "bin"
 MAY_REFUSE = (*known.COMPUTED, "gradient_penalty")
 
 
+def absolute(path):
+    """The programs run in other folders."""
+    return pathlib.Path(path).absolute()
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=176, help="how many trainings")
@@ -43,8 +48,8 @@ def arguments():
     parser.add_argument("--unusual", action="store_true", help="trainings that keep gradients, run several backwards or differentiate twice")
     parser.add_argument("--recompute", action="store_true", help="trainings with regions of activation checkpointing")
     parser.add_argument("--combined", action="store_true", help="trainings with regions, hooks of all kinds and layers that are frozen for some steps")
-    parser.add_argument("--program", type=pathlib.Path, default=BIN / "conformance_program")
-    parser.add_argument("--launcher", type=pathlib.Path, default=BIN / "ddprun")
+    parser.add_argument("--program", type=absolute, default=BIN / "conformance_program")
+    parser.add_argument("--launcher", type=absolute, default=BIN / "ddprun")
     parser.add_argument("--case-limit", type=float, default=180, help="seconds for each job")
     parser.add_argument("--description", type=pathlib.Path, help="run this description instead of drawing any")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for the records, which stay there")

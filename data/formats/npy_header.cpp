@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::string_view kMagic("\x93NUMPY", 6);
+constexpr std::string_view kNpyMagic("\x93NUMPY", 6);
 constexpr uint64_t kMostHeaderBytes = 10'000;  // also the limit of NumPy
 constexpr size_t kMostDimensions = 64;         // also the limit of NumPy
 
@@ -194,7 +194,7 @@ std::string descr_of(const NpyHeader& header) {
 NpyHeader read_npy_header(const ReadBytes& read, const std::filesystem::path& path) {
   std::array<uint8_t, 8> begin{};
   read(begin);
-  if (!std::equal(kMagic.begin(), kMagic.end(), begin.begin(),
+  if (!std::equal(kNpyMagic.begin(), kNpyMagic.end(), begin.begin(),
                   [](char expected, uint8_t got) { return static_cast<uint8_t>(expected) == got; })) {
     throw DataError(path, "expected a .npy file, which begins with \"\\x93NUMPY\", got other bytes");
   }
@@ -231,11 +231,11 @@ std::string npy_header(const NpyHeader& header) {
     text.append(kGrowingDigits - std::to_string(growing).size(), ' ');
   }
   for (const auto& [version, digits] : {std::pair{1, 2}, std::pair{2, 4}}) {
-    const size_t before = kMagic.size() + 2 + static_cast<size_t>(digits);
+    const size_t before = kNpyMagic.size() + 2 + static_cast<size_t>(digits);
     const size_t padding = kAlignment - (before + text.size() + 1) % kAlignment;
     const size_t length = text.size() + 1 + padding;
     if (version == 1 && length > std::numeric_limits<uint16_t>::max()) continue;
-    std::string whole(kMagic);
+    std::string whole(kNpyMagic);
     whole.append({static_cast<char>(version), '\0'});
     for (int i = 0; i < digits; ++i) whole += static_cast<char>(length >> (8 * i));
     return whole + text + std::string(padding, ' ') + "\n";

@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
+constexpr std::string_view kIndexMagic("MMIDIDX\0\0", 9);
 
 /// Reads little-endian numbers from the front of bytes.
 class Numbers {
@@ -87,10 +87,10 @@ void set_type(TokenIndex& index, int code, const std::filesystem::path& path) {
 
 TokenIndex read_token_index(std::string_view bytes, const std::filesystem::path& path) {
   Numbers numbers(bytes, path);
-  if (!bytes.starts_with(kMagic)) {
+  if (!bytes.starts_with(kIndexMagic)) {
     throw DataError(path, "expected a Megatron-LM index, which begins with \"MMIDIDX\", got other bytes");
   }
-  numbers.take(kMagic.size());
+  numbers.take(kIndexMagic.size());
   if (const auto version = numbers.get<uint64_t>(); version != 1) {
     throw DataError(path, "expected version 1 of the index, got " + std::to_string(version));
   }

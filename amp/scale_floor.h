@@ -46,7 +46,7 @@ class ScaleFloor {
   void look(double scale);
 
  private:
-  void judge(double scale, bool after_overflow);
+  void warn_if_at_floor(double scale, bool after_overflow);
   void begin_copy(const at::Tensor& scale, const at::Tensor& tracker);
 
   double value_;

@@ -63,7 +63,7 @@ void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   const std::string advice =
       " Start the program with ddprun or torchrun, or set MASTER_ADDR and MASTER_PORT to rank 0's host and a free "
       "port." +
-      told.obstacle;
+      told.advice;
   if (info.master_addr.empty()) fail(me + "MASTER_ADDR is not set: the ranks cannot find each other." + advice);
   if (info.master_port == 0) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
 }

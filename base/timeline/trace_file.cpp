@@ -141,7 +141,7 @@ void TraceFile::flush() {
   if (!problem_.empty()) return;
   if (fd_ >= 0) {
     write_out();
-    if (!problem_.empty()) let_go();
+    if (!problem_.empty()) close_file();
     return;
   }
   if (buffer_.empty() && tail() == last_tail_) return;
@@ -149,15 +149,15 @@ void TraceFile::flush() {
     problem_ = "it was replaced or removed";
     return;
   }
-  rest();
+  suspend();
 }
 
-void TraceFile::rest() {
+void TraceFile::suspend() {
   flush();
-  let_go();
+  close_file();
 }
 
-void TraceFile::let_go() {
+void TraceFile::close_file() {
   place_ = place();
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }

@@ -51,7 +51,7 @@ struct Failure {
   const std::vector<int>& members;
   RankReport own;
   std::function<RankState::Kind(int rank)> without_announcement;
-  std::function<std::string(const std::vector<RankState>&)> judge;
+  std::function<std::string(const std::vector<RankState>&)> find_culprits;
   bool adopts = true;  // whether another rank's verdict applies here too
 };
 
@@ -98,7 +98,7 @@ std::string determine_cause(const Failure& failure) {
     if (is_other && (kind == RankState::Kind::kAnswered || kind == RankState::Kind::kFailed)) told.push_back(in_job);
     if (kind == RankState::Kind::kSilent) job_store.set(keys::silent(in_job), to_bytes("1"));
   }
-  std::string verdict = failure.judge(ranks);
+  std::string verdict = failure.find_culprits(ranks);
   failure.store.set(keys::verdict(), to_bytes(verdict));
   // Last, since the store may exit as soon as those ranks have failed.
   failure.job.desync_debugger->tell(job_store, failure.path, told, verdict);
@@ -152,7 +152,8 @@ std::string find_cause(const Failure& failure) {
   }
 }
 
-std::string cause_in(GroupState& state, std::function<std::string(const std::vector<RankState>&)> judge, bool adopts) {
+std::string cause_in(GroupState& state, std::function<std::string(const std::vector<RankState>&)> find_culprits,
+                     bool adopts) {
   const auto store = state.store();
   if (!store) return "";
   state.limit_store_calls();
@@ -163,7 +164,7 @@ std::string cause_in(GroupState& state, std::function<std::string(const std::vec
                      .members = state.members(),
                      .own = state.log().report(),
                      .without_announcement = [](int) { return RankState::Kind::kUnknown; },
-                     .judge = std::move(judge),
+                     .find_culprits = std::move(find_culprits),
                      .adopts = adopts});
 }
 
@@ -202,7 +203,7 @@ std::string connect_failure_cause(const ConnectingGroup& group) {
                       [&](int rank) {
                         return group.may_be_there(rank) ? RankState::Kind::kUnknown : RankState::Kind::kNeverArrived;
                       },
-                  .judge = blame_for_connecting});
+                  .find_culprits = blame_for_connecting});
   return cause;
 }
 

@@ -24,7 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long a launcher that ends tries to write its departure to the rendezvous, where the next coordinator reads it.
-constexpr auto kDeparture = 1s;
+constexpr auto kHandOverTimeout = 1s;
 
 }  // namespace
 
@@ -337,16 +337,16 @@ void JobRun::print_restart() {
 }
 
 // Informs the other nodes that this launcher ends, so that they need not wait until they detect it.
-void JobRun::depart() {
-  rendezvous_->depart();
-  run_until(EventLoop::Clock::now() + kDeparture, [this] { return rendezvous_->has_departed(); });
+void JobRun::hand_over_coordination() {
+  rendezvous_->hand_over_coordination();
+  run_until(EventLoop::Clock::now() + kHandOverTimeout, [this] { return rendezvous_->has_handed_over(); });
 }
 
 int JobRun::run() {
   try {
     return run_attempts();
   } catch (const LaunchError&) {
-    depart();
+    hand_over_coordination();
     throw;
   }
 }
@@ -363,7 +363,7 @@ int JobRun::run_attempts() {
     if (!wait_before_restart()) break;
     end = run_attempt();
   }
-  depart();
+  hand_over_coordination();
   if (end && exit_status(*end) != 0) {
     print_why_not_restarted(*end);
     pass_on_error(*end);

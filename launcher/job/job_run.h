@@ -85,7 +85,7 @@ class JobRun {
   }
   void on_timeout();
   void finish_output(const JobEnd* end);
-  void depart();
+  void hand_over_coordination();
   int run_attempts();
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);
 

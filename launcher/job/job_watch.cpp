@@ -162,7 +162,7 @@ void JobWatch::end_hanging_job() {
 
 void JobWatch::on_progress() {
   job_.findings.end_hang();
-  events_.hang_over(job_.attempt);
+  events_.hang_ended(job_.attempt);
 }
 
 void JobWatch::ranks_ended() {

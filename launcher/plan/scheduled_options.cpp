@@ -61,7 +61,7 @@ class Taker {
     if (const std::string why = option_conflict(); !why.empty()) return note_line("one node, because " + why);
     const ScheduledPlace place = found_.place.value_or(ScheduledPlace{});
     const bool has_both = is_given("nnodes") && is_given("node_rank");
-    if (!place.obstacle.empty() && !has_both) throw LaunchError(place.obstacle);
+    if (!place.problem.empty() && !has_both) throw LaunchError(place.problem);
     check_agreement(place);
     if (!take_one("nnodes", place.nnodes, options_.nnodes, number))
       note_line("one node, because no option and no variable gives the number of nodes");

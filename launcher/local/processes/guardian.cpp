@@ -52,16 +52,16 @@ class ChildMonitor {
   ChildMonitor& operator=(const ChildMonitor&) = delete;
 
   // Called in the guardian. It passes terminal input on, and stops when it is suspended, so that the shell continues.
-  // The supervisor ends everything when the lifeline is closed.
-  void guard(UniqueFd lifeline, UniqueFd terminal) {
-    lifeline_ = std::move(lifeline);
+  // The supervisor ends everything when the pipe is closed.
+  void guard(UniqueFd guardian_pipe, UniqueFd terminal) {
+    guardian_pipe_ = std::move(guardian_pipe);
     if (terminal) terminal_.emplace(loop_, std::move(terminal));
   }
 
   // Called in the sweeper. When the guardian is gone, the child ends everything; if that takes too long, it is killed.
-  void watch_guardian(int lifeline) {
-    loop_.add(lifeline, EPOLLIN, [this, lifeline](std::uint32_t) {
-      loop_.remove(lifeline);
+  void watch_guardian(int guardian_pipe) {
+    loop_.add(guardian_pipe, EPOLLIN, [this, guardian_pipe](std::uint32_t) {
+      loop_.remove(guardian_pipe);
       signal_child(SIGCONT);  // it may have been stopped
       loop_.call_at(EventLoop::Clock::now() + kSupervisorTimeout, [this] { signal_child(SIGKILL); });
     });
@@ -74,7 +74,7 @@ class ChildMonitor {
     if (!was_killed && ::read(child_.verdict.get(), &byte, 1) == 1) {
       return {.exit_status = end_->si_status, .is_settled = true};
     }
-    if (lifeline_) let_supervisor_end_everything();
+    if (guardian_pipe_) let_supervisor_end_everything();
     end_everything();
     if (!was_killed) return {.exit_status = end_->si_status, .is_settled = true};
     print_line(std::string("its ") + child_.what + " process was killed by " + signal_name(end_->si_status) +
@@ -131,9 +131,9 @@ class ChildMonitor {
   }
 
   // Called in the guardian when the sweeper is gone. It does not kill the supervisor, because the process that killed
-  // the sweeper may be about to kill the guardian, too. It closes the lifeline instead.
+  // the sweeper may be about to kill the guardian, too. It closes the pipe instead.
   void let_supervisor_end_everything() {
-    lifeline_.reset();
+    guardian_pipe_.reset();
     bool is_gone = false;  // the supervisor has closed the other end of the verdict's pipe
     loop_.add(child_.verdict.get(), EPOLLIN, [&is_gone](std::uint32_t) { is_gone = true; });
     const auto timer = loop_.call_at(EventLoop::Clock::now() + kSupervisorTimeout, [&is_gone] { is_gone = true; });
@@ -161,7 +161,7 @@ class ChildMonitor {
 
   EventLoop loop_;
   MonitoredChild child_;
-  UniqueFd lifeline_;  // the guardian's end of the pipe
+  UniqueFd guardian_pipe_;  // the guardian's end of the pipe
   std::optional<TerminalInput> terminal_;
   std::optional<siginfo_t> end_;
 };
@@ -208,7 +208,7 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
                         .child = supervisor,
                         .verdict = std::move(verdict.reader),
                         .cgroup = guarded.cgroup});
-  monitor.watch_guardian(guarded.lifeline.get());
+  monitor.watch_guardian(guarded.guardian_pipe.get());
   return monitor.run();
 }
 
@@ -231,7 +231,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) inherited = descendants_of(::getpid());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
-  Pipe lifeline = make_pipe();
+  Pipe guardian_pipe = make_pipe();
   Pipe verdict = make_pipe(O_NONBLOCK);
   Pipe terminal;
   if (::isatty(STDIN_FILENO) == 1) terminal = make_pipe();
@@ -246,7 +246,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
     // Leaves the terminal's foreground process group. Only the guardian receives the terminal's signals, so each of
     // them counts once.
     ::setpgid(0, 0);
-    lifeline.writer.reset();
+    guardian_pipe.writer.reset();
     terminal.writer.reset();
     verdict.reader.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
@@ -256,7 +256,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
     ::fcntl(verdict.writer.get(), F_DUPFD_CLOEXEC, 0);
     const pid_t self = ::getpid();
     const SupervisedEnd end = sweep_after_or_report({.signals = signals,
-                                                     .lifeline = std::move(lifeline.reader),
+                                                     .guardian_pipe = std::move(guardian_pipe.reader),
                                                      .terminal_input = std::move(terminal.reader),
                                                      .cgroup = nullptr,
                                                      .guardian = guardian,
@@ -266,7 +266,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
       tell(verdict.writer, end.is_settled);  // else this is the supervisor, which has reported to the sweeper already
     return end.exit_status;
   }
-  lifeline.reader.reset();
+  guardian_pipe.reader.reset();
   terminal.reader.reset();
   verdict.writer.reset();
   ChildMonitor monitor({.signals = signals,
@@ -275,7 +275,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
                         .verdict = std::move(verdict.reader),
                         .cgroup = cgroup_or_null,
                         .inherited = std::move(inherited)});
-  monitor.guard(std::move(lifeline.writer), std::move(terminal.writer));
+  monitor.guard(std::move(guardian_pipe.writer), std::move(terminal.writer));
   return monitor.run().exit_status;
 }
 

@@ -19,7 +19,7 @@ namespace launcher {
 
 struct Guarded {
   SignalSource& signals;
-  UniqueFd lifeline;        // readable (end of file) when the guardian is gone
+  UniqueFd guardian_pipe;   // readable (end of file) when the guardian is gone
   UniqueFd terminal_input;  // the input of the terminal, when standard input is one; else empty
   const JobCgroup* cgroup;  // for the ranks, or null
   pid_t guardian = 0;

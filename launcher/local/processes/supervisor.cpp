@@ -34,15 +34,15 @@ constexpr auto kKillTimeout = 10s;
 
 }  // namespace
 
-void RootCauseWait::add_victim(Time now, bool is_vague) {
+void RootCauseWait::add_victim(Time now, bool is_ambiguous) {
   if (!first_) first_ = now;
   last_ = now;
-  is_vague_ = is_vague_ && is_vague;
+  are_all_ambiguous_ = are_all_ambiguous_ && is_ambiguous;
 }
 
 bool RootCauseWait::continues(Time now, bool is_somebody_ending) const {
   if (!first_ || now >= *first_ + kTearDown) return false;
-  return !is_vague_ || is_somebody_ending || now < last_ + kOthersFollow;
+  return !are_all_ambiguous_ || is_somebody_ending || now < last_ + kOthersFollow;
 }
 
 Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams,
@@ -61,12 +61,12 @@ Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, Ra
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   end_.host = host_name();
   loop_.add(guarded_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
-  loop_.add(guarded_.lifeline.get(), EPOLLIN, [this](std::uint32_t) { on_guardian_gone(); });
+  loop_.add(guarded_.guardian_pipe.get(), EPOLLIN, [this](std::uint32_t) { on_guardian_gone(); });
 }
 
 Supervisor::~Supervisor() {
   loop_.remove(guarded_.signals.fd());
-  loop_.remove(guarded_.lifeline.get());
+  loop_.remove(guarded_.guardian_pipe.get());
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
 }
 
@@ -183,7 +183,7 @@ bool Supervisor::is_interrupt_again(int number) {
 }
 
 void Supervisor::on_guardian_gone() {
-  loop_.remove(guarded_.lifeline.get());
+  loop_.remove(guarded_.guardian_pipe.get());
   guardian_ = Guardian::kGone;
   if (phase_ == Phase::kRunning) options_.on_stop(notice_of_loss(end_.host));
   kill_everything();
@@ -221,7 +221,7 @@ void Supervisor::on_failure(std::size_t index) {
     return;
   }
   const bool is_first = !root_cause_.has_begun();
-  root_cause_.add_victim(Clock::now(), is_vague_consequence(end));
+  root_cause_.add_victim(Clock::now(), is_ambiguous_consequence(end));
   if (is_first) watch_for_root_cause();
 }
 

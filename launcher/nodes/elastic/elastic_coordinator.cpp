@@ -56,7 +56,7 @@ void ElasticCoordinator::set_timer() {
 }
 
 void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {
-  if (has_departed_) return;
+  if (has_handed_over_) return;
   for (const auto& [id, reason] : decisions.rejected) reject(id, reason);
   for (const auto& [id, text] : decisions.told) links_.send(id, control::Waiting{text, rounds_.is_running()});
   if (decisions.end) refuse(*decisions.end);
@@ -183,7 +183,7 @@ void ElasticCoordinator::stop_round(const std::string& why) {
       {.node = 0, .exit_status = 1, .text = why, .time = std::chrono::system_clock::now(), .is_regrouping = true});
 }
 
-FailureNotice ElasticCoordinator::judge(FailureNotice first) {
+FailureNotice ElasticCoordinator::decide_outcome(FailureNotice first) {
   const std::string& host = hosts_.at(std::min(static_cast<std::size_t>(first.node), hosts_.size() - 1));
   const Rounds::Cause cause = cause_of(first, is_replaceable_);
   const std::string reason = rounds_.is_over(cause, host, Clock::now());
@@ -197,8 +197,8 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   } else {
     apply(rounds_.left_out());
   }
-  has_departed_ = !first.is_final && hands_over(first, cause);
-  on_change_(first.is_final ? Change::kEnd : has_departed_ ? Change::kHandOver : Change::kRound);
+  has_handed_over_ = !first.is_final && hands_over(first, cause);
+  on_change_(first.is_final ? Change::kEnd : has_handed_over_ ? Change::kHandOver : Change::kRound);
   set_timer();
   return first;
 }
@@ -218,9 +218,9 @@ void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
 
 // Ends coordination. The other nodes see that their connections end, and look for the next coordinator. If a round
 // runs, it ends as a failure, which that coordinator counts.
-void ElasticCoordinator::depart() {
-  if (!is_replaceable_ || has_departed_ || job_end_) return;
-  has_departed_ = true;
+void ElasticCoordinator::hand_over_coordination() {
+  if (!is_replaceable_ || has_handed_over_ || job_end_) return;
+  has_handed_over_ = true;
   const bool is_running = rounds_.is_running();
   cancel_timers();
   phase_ = Phase::kDecided;  // this launcher decides nothing from now on

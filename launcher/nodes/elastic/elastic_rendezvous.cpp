@@ -288,7 +288,7 @@ bool ElasticRendezvous::can_restart() const {
 void ElasticRendezvous::announce(FailureNotice notice) {
   const bool hands_over = discovery_ && discovery_->is_lasting() && notice.may_rejoin;
   if (!info_ && coordinator_ && hands_over) {
-    coordinator_->depart();
+    coordinator_->hand_over_coordination();
   } else if (!info_ && coordinator_) {
     coordinator_->refuse(
         {"host " + settings_.host + ", which coordinates the job: " + notice.text, std::max(notice.exit_status, 1)});
@@ -318,8 +318,8 @@ void ElasticRendezvous::leave(bool ended_well) {
   is_leaving_ = true;
 }
 
-void ElasticRendezvous::depart() {
-  if (coordinator_ && !was_replaced_) coordinator_->depart();
+void ElasticRendezvous::hand_over_coordination() {
+  if (coordinator_ && !was_replaced_) coordinator_->hand_over_coordination();
 }
 
 bool ElasticRendezvous::has_left() const {

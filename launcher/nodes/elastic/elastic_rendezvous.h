@@ -41,8 +41,8 @@ class ElasticRendezvous : public Rendezvous {
   const std::optional<FailureNotice>& first_failure() const override;
   void leave(bool ended_well) override;
   bool has_left() const override;
-  void depart() override;
-  bool has_departed() const override { return !discovery_ || discovery_->is_settled(); }
+  void hand_over_coordination() override;
+  bool has_handed_over() const override { return !discovery_ || discovery_->is_settled(); }
 
  protected:
   virtual std::unique_ptr<CoordinatorDiscovery> make_discovery(CoordinatorDiscovery::Callbacks callbacks);

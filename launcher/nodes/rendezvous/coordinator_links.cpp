@@ -179,7 +179,7 @@ std::string CoordinatorLinks::protocol_violation(const Peer& peer, const control
   if (answer == nullptr)
     return settings_.secret ? "has no --rdzv_secret_file, unlike" : "did not answer the challenge of";
   if (settings_.secret && answer->proof.empty()) return "has no --rdzv_secret_file, unlike";
-  const control::Secret::Claim claim{.speaker = control::kNode,
+  const control::Secret::Claim claim{.role = control::kNodeRole,
                                      .own_challenge = answer->challenge,
                                      .other_challenge = peer.challenge,
                                      .session = answer->session,
@@ -208,7 +208,7 @@ bool CoordinatorLinks::welcome(Peer& peer, const control::Answer& answer, std::u
   control::Welcome text{
       .repeated = answer.challenge, .received = received, .reconnect_after = settings_.reconnect_after};
   if (settings_.secret) {
-    text.proof = settings_.secret->proof({.speaker = control::kCoordinator,
+    text.proof = settings_.secret->proof({.role = control::kCoordinatorRole,
                                           .own_challenge = peer.challenge,
                                           .other_challenge = answer.challenge,
                                           .session = answer.session,

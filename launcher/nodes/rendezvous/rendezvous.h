@@ -139,9 +139,9 @@ class Rendezvous {
   virtual bool has_left() const = 0;
 
   // This launcher is about to end, for any reason. If the other nodes can continue without it, this prepares them; it
-  // is complete when has_departed() is true.
-  virtual void depart() {}
-  virtual bool has_departed() const { return true; }
+  // is complete when has_handed_over() is true.
+  virtual void hand_over_coordination() {}
+  virtual bool has_handed_over() const { return true; }
 };
 
 }  // namespace launcher

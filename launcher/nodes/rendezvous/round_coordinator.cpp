@@ -247,7 +247,7 @@ void RoundCoordinator::conclude() {
 }
 
 void RoundCoordinator::decide() {
-  const FailureNotice first = judge(*first_failure_.first());
+  const FailureNotice first = decide_outcome(*first_failure_.first());
   phase_ = first.stop_signal != 0 ? Phase::kStopping : Phase::kDecided;
   ended_.clear();
   stop_status_ = 0;

@@ -108,7 +108,7 @@ class RoundCoordinator {
   // "node 1 (host b)", for messages.
   virtual std::string name(Id id) const = 0;
   virtual void forget_round() {}
-  virtual FailureNotice judge(FailureNotice first) { return first; }
+  virtual FailureNotice decide_outcome(FailureNotice first) { return first; }
   virtual void on_success() {}
   // A node was lost after all ranks had ended well, but before the node confirmed that. Returns whether the others end
   // well without it.

@@ -134,7 +134,7 @@ void SessionConnector::on(const control::Challenge& challenge) {
                          .is_new = callbacks_.received() == 0 && callbacks_.acknowledged() == 0,
                          .attempt = ++attempts_};
   if (settings_.secret) {
-    answer.proof = settings_.secret->proof({.speaker = control::kNode,
+    answer.proof = settings_.secret->proof({.role = control::kNodeRole,
                                             .own_challenge = node_challenge_,
                                             .other_challenge = coordinator_challenge_,
                                             .session = session_,
@@ -151,7 +151,7 @@ void SessionConnector::on(const control::Welcome& welcome) {
          to_int(ExitStatus::kLauncherError)});
     return;
   }
-  const control::Secret::Claim claim{.speaker = control::kCoordinator,
+  const control::Secret::Claim claim{.role = control::kCoordinatorRole,
                                      .own_challenge = coordinator_challenge_,
                                      .other_challenge = node_challenge_,
                                      .session = session_,

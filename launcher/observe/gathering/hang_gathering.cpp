@@ -124,7 +124,7 @@ void HangGathering::on_verdict(const json& word) {
                                 .sentence = printable(word.at("sentence").get_ref<const std::string&>())},
                     .idle = microseconds(word.at("idle").get<std::int64_t>()),
                     .is_shown_elsewhere = options_.node != kNodeZero && word.at("shown").get<bool>(),
-                    .views = std::exchange(judged_, {})};
+                    .views = std::exchange(diagnosed_views_, {})};
   if (word.contains("waiter")) report.verdict.waiter = word.at("waiter").get<int>();
   if (options_.reports) options_.on_report(report);
 }
@@ -146,7 +146,7 @@ void HangGathering::begin(milliseconds timeout) {
   views_.clear();
   complete_.clear();
   ++number_;
-  timer_.start_in(kGathering, [this] { judge_all(); });
+  timer_.start_in(kGathering, [this] { diagnose_all(); });
   for (int node = 0; node < options_.nodes; ++node) send(node, {{"hang", "look"}, {"number", number_}});
 }
 
@@ -169,7 +169,7 @@ void HangGathering::take(int from, const json& word) {
   complete_.insert(from);
   if (static_cast<int>(complete_.size()) < options_.nodes) return;
   timer_.cancel();
-  judge_all();
+  diagnose_all();
 }
 
 std::string HangGathering::absent_nodes() const {
@@ -180,15 +180,15 @@ std::string HangGathering::absent_nodes() const {
   return text.empty() ? text : "; " + text + " did not report its ranks";
 }
 
-void HangGathering::judge_all() {
+void HangGathering::diagnose_all() {
   gathers_ = false;
   // The views are kept here, because another gathering may begin before this node has received the verdict.
-  judged_ = take_views();
-  const std::uint64_t idle = idle_time(judged_);
+  diagnosed_views_ = take_views();
+  const std::uint64_t idle = idle_time(diagnosed_views_);
   const auto limit = static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(timeout_).count());
   json word{{"hang", "verdict"}};
   if (static_cast<double>(idle) >= kMinIdleShare * static_cast<double>(limit)) {
-    Verdict verdict = judge(judged_, ddp::detail::page_clock());
+    Verdict verdict = diagnose_hang(diagnosed_views_, ddp::detail::page_clock());
     verdict.culprits.resize(std::min(verdict.culprits.size(), kMaxCulprits));
     word.update({{"kind", static_cast<int>(verdict.kind)},
                  {"culprits", verdict.culprits},

@@ -73,7 +73,7 @@ class HangGathering {
   void begin(std::chrono::milliseconds timeout);
   void answer(int number);
   void take(int from, const nlohmann::json& word);
-  void judge_all();
+  void diagnose_all();
   void on_verdict(const nlohmann::json& word);
   std::vector<RankView> take_views();
   std::string absent_nodes() const;
@@ -88,7 +88,7 @@ class HangGathering {
   std::chrono::milliseconds timeout_{};
   std::map<int, std::vector<RankView>> views_;  // by node
   std::set<int> complete_;                      // nodes that have reported all their ranks
-  std::vector<RankView> judged_;                // kept until this node has received the verdict
+  std::vector<RankView> diagnosed_views_;       // kept until this node has received the verdict
   EventLoop::Timer timer_{loop_};
 };
 

@@ -234,7 +234,7 @@ std::vector<RankView> HangWatch::views(const std::vector<WatchedRank>& ranks) co
 void HangWatch::judge_alone() {
   HangReport alone{.idle = observer_.idle_time(), .views = views(options_.ranks())};
   if (alone.views.empty()) return;
-  alone.verdict = judge(alone.views, ddp::detail::page_clock());
+  alone.verdict = diagnose_hang(alone.views, ddp::detail::page_clock());
   report(alone);
 }
 

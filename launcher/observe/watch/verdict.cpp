@@ -238,7 +238,7 @@ bool is_still_open(const Mismatch& mismatch) {
 
 }  // namespace
 
-Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
+Verdict diagnose_hang(const std::vector<RankView>& ranks, std::uint64_t now) {
   const std::vector<GroupCalls> groups = group_calls(ranks);
   if (const auto mismatch = first_mismatch(groups); mismatch && is_still_open(*mismatch)) {
     return different_calls(*mismatch);

@@ -46,8 +46,8 @@ bool is_gone(pid_t pid) {
 }
 
 // In the supervisor: until the guardian is gone.
-void wait_for_end_of(const UniqueFd& lifeline) {
-  pollfd event{.fd = lifeline.get(), .events = POLLIN, .revents = 0};
+void wait_for_end_of(const UniqueFd& guardian_pipe) {
+  pollfd event{.fd = guardian_pipe.get(), .events = POLLIN, .revents = 0};
   while (::poll(&event, 1, -1) < 1) {
   }
 }
@@ -101,8 +101,8 @@ TEST_CASE_METHOD(GuardianTest,
     if (identify(sweeper)->parent != guarded.guardian) status |= 1;
     if (::getpgid(guarded.guardian) != guarded.guardian_group) status |= 2;
     if (::getpgrp() != self || ::getpgid(sweeper) != sweeper) status |= 4;
-    pollfd lifeline{.fd = guarded.lifeline.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&lifeline, 1, 0) != 0) status |= 8;  // the guardian lives
+    pollfd guardian_pipe{.fd = guarded.guardian_pipe.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&guardian_pipe, 1, 0) != 0) status |= 8;  // the guardian lives
     return SupervisedEnd{.exit_status = status, .is_settled = true};
   });
   CHECK(answer == "0 ");
@@ -170,7 +170,7 @@ TEST_CASE_METHOD(GuardianTest,
     const pid_t child = start_stubborn();
     note("child", child);
     ::kill(::getppid(), SIGKILL);
-    wait_for_end_of(guarded.lifeline);
+    wait_for_end_of(guarded.guardian_pipe);
     note("supervisor saw it", 1);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(GuardianTest,
         ::kill(guarded.guardian, SIGKILL);
         ::_exit(0);
       }
-      wait_for_end_of(guarded.lifeline);
+      wait_for_end_of(guarded.guardian_pipe);
       return SupervisedEnd{.exit_status = 0, .is_settled = false};
     });
     CHECK(answer == "was killed by signal 9");

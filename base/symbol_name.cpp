@@ -261,14 +261,14 @@ constexpr std::string_view kOmitted = "...";
 
 // Replaces each outermost `open`...`close` range by `instead`. Returns the text unchanged if the brackets do not match.
 std::string without(std::string_view name, char open, char close, std::string_view instead) {
-  constexpr std::string_view kKept = "(anonymous namespace)";
+  constexpr std::string_view kAnonymousNamespace = "(anonymous namespace)";
   std::string text;
   int depth = 0;
   for (std::size_t i = 0; i < name.size(); ++i) {
     const char c = name[i];
-    if (depth == 0 && name.substr(i).starts_with(kKept)) {
-      text += kKept;
-      i += kKept.size() - 1;
+    if (depth == 0 && name.substr(i).starts_with(kAnonymousNamespace)) {
+      text += kAnonymousNamespace;
+      i += kAnonymousNamespace.size() - 1;
       continue;
     }
     // The characters '<' and '>' in operator<, operator<<, operator->, a->b are not brackets.

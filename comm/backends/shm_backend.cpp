@@ -83,7 +83,7 @@ ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation)
 }
 
 shm::Reduction ShmBackend::reduction(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
-  return {.number = number_of(tensor), .op = operator_of(op, tensor), .order = order_};
+  return {.dtype = dtype_of(tensor), .op = operator_of(op, tensor), .order = order_};
 }
 
 ShmBackend::WorkPtr ShmBackend::start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,

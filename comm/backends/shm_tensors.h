@@ -13,7 +13,7 @@
 namespace ddp::detail {
 
 /// Its numbers; throws c10::Error for a dtype that collectives do not add up.
-shm::Number number_of(const at::Tensor& tensor);
+shm::DType dtype_of(const at::Tensor& tensor);
 /// Throws c10::Error for one that the numbers or this backend do not have.
 shm::Operator operator_of(const c10d::ReduceOp& op, const at::Tensor& tensor);
 

@@ -67,15 +67,15 @@ class StoreConnection::Deadline {
 class StoreConnection::Lock {
  public:
   Lock(StoreConnection& connection, const Deadline& deadline) : connection_(connection) {
-    if (!connection.turns_.take(deadline.at())) {
+    if (!connection.call_lock_.try_lock_until(deadline.at())) {
       throw StoreUnreachable(connection.name_ + ": another call to it is still under way");
     }
     if (connection.fd_ >= 0) return;
-    connection.turns_.give_back();
+    connection.call_lock_.unlock();
     throw StoreUnreachable(connection.name_ +
                            ": an earlier call has closed the connection: " + connection.closed_because_);
   }
-  ~Lock() { connection_.turns_.give_back(); }
+  ~Lock() { connection_.call_lock_.unlock(); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
@@ -297,7 +297,7 @@ bool StoreConnection::check(const std::vector<std::string>& keys, Duration limit
   return check(keys, deadline);
 }
 
-// The caller must hold the turn.
+// The caller must hold the lock.
 bool StoreConnection::check(const std::vector<std::string>& keys, const Deadline& deadline) {
   request(request_bytes(Opcode::kCheck, keys), deadline);
   return receive_word(store::kReady, store::kNotReady, deadline);
@@ -337,11 +337,11 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
   }
 }
 
-// The caller must hold the turn. Returns nothing when another thread wants the turn before the keys are set.
+// The caller must hold the lock. Returns nothing when another thread waits for the lock before the keys are set.
 std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::vector<std::string>& keys,
                                                                     const Deadline& deadline, const Deadline& latest) {
   request(request_bytes(Opcode::kWait, keys), latest);
-  pollfd polled[] = {{fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}, {turns_.wanted_fd(), POLLIN, 0}};
+  pollfd polled[] = {{fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}, {call_lock_.waiters_fd(), POLLIN, 0}};
   while (::poll(polled, 3, deadline.milliseconds()) < 0 && errno == EINTR) {
   }
   if (polled[1].revents != 0) return Wait::kInterrupted;
@@ -359,7 +359,7 @@ std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::v
   return Wait::kReady;
 }
 
-// The caller must hold the turn. Returns nothing when the keys are not set yet.
+// The caller must hold the lock. Returns nothing when the keys are not set yet.
 std::optional<StoreConnection::Wait> StoreConnection::look(const std::vector<std::string>& keys,
                                                            const Deadline& deadline, const Deadline& latest) {
   if (is_interrupted_) return Wait::kInterrupted;

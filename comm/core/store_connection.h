@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/core/turn_queue.h"
+#include "comm/core/fair_lock.h"
 
 namespace ddp::detail {
 
@@ -83,7 +83,7 @@ class StoreConnection {
   const std::string host_;
   const uint16_t port_;
   const std::string name_;  // of the store, for errors
-  TurnQueue turns_;         // for the connection
+  FairLock call_lock_;      // for the connection
   int fd_ = -1;
   std::string closed_because_;  // what the call that failed said
   int interrupt_fd_ = -1;

@@ -223,7 +223,7 @@ void GroupState::announce(c10d::Store& store, const std::string& key, const std:
 // A rank that gives up because other ranks have failed is not the cause of the failure.
 void GroupState::announce_failure(c10d::Store& store) const {
   if (!job_.desync_debugger->has_failed())
-    return announce(store, keys::exited(info_.rank), keys::kGaveUp + std::string("\n"));
+    return announce(store, keys::exited(info_.rank), keys::kLeftOnError + std::string("\n"));
   announce(store, keys::failed(info_.rank), "");
   announce(*job_.store, keys::learned(members_[static_cast<size_t>(info_.rank)]), "");
 }

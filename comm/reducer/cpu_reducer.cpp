@@ -214,7 +214,7 @@ void CpuReducer::check_gradients() const {
   }
 }
 
-void CpuReducer::tell_engine() {
+void CpuReducer::report_ready_gradients() {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::kIdle) return;
   std::vector<size_t> ready;

@@ -35,7 +35,7 @@ class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
   /// Whether a step is running, that is, some gradients are not reduced yet.
   bool is_in_step() const;
   /// Call before c10d is asked whether the last step has reached every parameter, which it then knows.
-  void tell_engine();
+  void report_ready_gradients();
   /// Buckets have other memory, with the same places in it.
   void rebind_buckets();
   /// The engine's buckets are about to change, or have.

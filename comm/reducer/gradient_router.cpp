@@ -272,7 +272,7 @@ void GradientRouter::refuse_after_missing_gradients() {
 void GradientRouter::refuse_unfinished() {
   has_refused_ = true;
   try {
-    if (own_) own_->tell_engine();
+    if (own_) own_->report_ready_gradients();
     engine_->refuse_unfinished();
   } catch (const std::exception& error) {
     throw std::runtime_error(context_->rank() + ": " + with_parameter_names(error, context_->model().names));

@@ -228,7 +228,7 @@ void GradientReducer::rebuild() {
     gradients_->forget();  // aliases would keep the old buckets in memory beside the new ones
   }
   try {
-    if (own_) own_->tell_engine();
+    if (own_) own_->report_ready_gradients();
     rebuilt = engine_->rebuild_buckets();
   } catch (const std::exception& error) {
     if (!context_->failure()->get().empty()) throw;

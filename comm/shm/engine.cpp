@@ -39,12 +39,12 @@ void Engine::start(MessagePtr message) {
 }
 
 void Engine::run(const JointPtr& operation) {
-  const Hold itself = [&] { return operation; };
+  const MakeContinuation itself = [&] { return operation; };
   run(*operation, itself, nullptr);
 }
 
-JointPtr Engine::run(JointOperation& operation, const Hold& hold, WaitObserver* observer) {
-  JointPtr held;
+JointPtr Engine::run(JointOperation& operation, const MakeContinuation& make_continuation, WaitObserver* observer) {
+  JointPtr continuation;
   {
     Lock lock(queue_.mutex());
     check_joint_usable();
@@ -53,25 +53,25 @@ JointPtr Engine::run(JointOperation& operation, const Hold& hold, WaitObserver* 
     const bool is_free = !is_driven_ && !queue_.is_stopping();
     if (is_free) {
       driver_.take_new();  // what was started before
-      if (!caller_policy_.shares_processors() && driver_.is_done_at_once(operation, observer)) {
+      if (!caller_policy_.shares_processors() && driver_.completes_immediately(operation, observer)) {
         forget(1);
         hand_over();
         return nullptr;
       }
     }
-    held = hold();
+    continuation = make_continuation();
     if (observer != nullptr) observer->late();
     if (is_free) {
-      driver_.add(held);
-      work(lock, {.until = held.get()}, caller_policy_);
+      driver_.add(continuation);
+      work(lock, {.until = continuation.get()}, caller_policy_);
     } else {
-      queue_.add(held);
+      queue_.add(continuation);
       driver_.wake();
     }
-    if (held->has_ended()) hand_over();
+    if (continuation->has_ended()) hand_over();
   }
-  wait(*held);
-  return held;
+  wait(*continuation);
+  return continuation;
 }
 
 // What can be done at once is done here, so that other ranks need not wait for a thread of this one to wake up.

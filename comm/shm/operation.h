@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "comm/shm/doorbell.h"
+#include "comm/shm/futex_sleep.h"
 #include "comm/shm/slot_access.h"
 
 namespace ddp::shm {
 
 /// What an operation waits for.
 struct Awaited {
-  Cause cause = Cause::any();
+  WaitCondition condition = WaitCondition::any();
   std::vector<int> ranks{};  ///< that have not done it yet
   bool any_of_them = false;  ///< one of them suffices
 };

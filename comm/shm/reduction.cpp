@@ -24,22 +24,22 @@ size_t ring_part_of(size_t count, size_t element_size, size_t ranks, Ring ring) 
 }
 
 Combine found(const Reduction& reduction) {
-  const Combine combine = find_combine(reduction.number, reduction.op);
+  const Combine combine = find_combine(reduction.dtype, reduction.op);
   if (combine == nullptr) throw std::invalid_argument("bitwise operations need an integer dtype");
   return combine;
 }
 
 }  // namespace
 
-Reducing::Reducing(const Reduction& reduction, size_t count, int ranks, Ring ring)
-    : reduction_(reduction), ranks_(ranks), element_size_(size_of(reduction.number)), combine_(found(reduction)) {
+ReductionKernel::ReductionKernel(const Reduction& reduction, size_t count, int ranks, Ring ring)
+    : reduction_(reduction), ranks_(ranks), element_size_(size_of(reduction.dtype)), combine_(found(reduction)) {
   // A sum of two is the same in either order.
   if (reduction.order == Order::kRing && ranks > 2)
     ring_part_ =
         ring_part_of(reduction.whole == 0 ? count : reduction.whole, element_size_, static_cast<size_t>(ranks), ring);
 }
 
-void Reducing::combine(std::byte* out, const std::byte* const* sources, size_t begin, size_t end) const {
+void ReductionKernel::combine(std::byte* out, const std::byte* const* sources, size_t begin, size_t end) const {
   if (begin >= end) return;
   if (ring_part_ != 0) {
     combine_in_ring_order(out, sources, begin, end);
@@ -49,7 +49,8 @@ void Reducing::combine(std::byte* out, const std::byte* const* sources, size_t b
 }
 
 // The sum of rank k's part begins at rank k - 1 and goes down to rank k.
-void Reducing::combine_in_ring_order(std::byte* out, const std::byte* const* sources, size_t begin, size_t end) const {
+void ReductionKernel::combine_in_ring_order(std::byte* out, const std::byte* const* sources, size_t begin,
+                                            size_t end) const {
   const auto ranks = static_cast<size_t>(ranks_);
   std::vector<const std::byte*> ordered(ranks);
   for (size_t at = begin; at < end;) {
@@ -62,8 +63,8 @@ void Reducing::combine_in_ring_order(std::byte* out, const std::byte* const* sou
   }
 }
 
-Signature Reducing::signature(Signature rest) const {
-  rest.number = static_cast<uint8_t>(reduction_.number);
+Signature ReductionKernel::signature(Signature rest) const {
+  rest.dtype = static_cast<uint8_t>(reduction_.dtype);
   rest.op = static_cast<uint8_t>(reduction_.op);
   rest.options = static_cast<uint8_t>(reduction_.order);
   return rest;

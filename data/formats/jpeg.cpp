@@ -49,17 +49,17 @@ class JpegCoefficients {
   };
 
   static JpegCoefficients& of(j_common_ptr decoder);
-  static jvirt_barray_ptr request(j_common_ptr decoder, int pool, boolean is_zeroed, JDIMENSION row_blocks,
-                                  JDIMENSION rows, JDIMENSION most_rows);
-  static void realize(j_common_ptr decoder);
-  static JBLOCKARRAY access(j_common_ptr decoder, jvirt_barray_ptr which, JDIMENSION first, JDIMENSION rows,
-                            boolean is_written);
+  static jvirt_barray_ptr request_virt_barray(j_common_ptr decoder, int pool, boolean is_zeroed, JDIMENSION row_blocks,
+                                              JDIMENSION rows, JDIMENSION most_rows);
+  static void realize_virt_arrays(j_common_ptr decoder);
+  static JBLOCKARRAY access_virt_barray(j_common_ptr decoder, jvirt_barray_ptr which, JDIMENSION first, JDIMENSION rows,
+                                        boolean is_written);
   bool add(size_t row_blocks, size_t rows);
   static bool map(Array& array);
   static void release(Array& array, size_t rows);
 
   std::vector<std::unique_ptr<Array>> arrays_;
-  void (*realize_others_)(j_common_ptr) = nullptr;
+  void (*libjpeg_realize_)(j_common_ptr) = nullptr;
 };
 
 JpegCoefficients::~JpegCoefficients() {
@@ -70,10 +70,10 @@ JpegCoefficients::~JpegCoefficients() {
 
 void JpegCoefficients::install(jpeg_decompress_struct& decoder) {
   decoder.client_data = this;
-  realize_others_ = decoder.mem->realize_virt_arrays;
-  decoder.mem->request_virt_barray = request;
-  decoder.mem->realize_virt_arrays = realize;
-  decoder.mem->access_virt_barray = access;
+  libjpeg_realize_ = decoder.mem->realize_virt_arrays;
+  decoder.mem->request_virt_barray = request_virt_barray;
+  decoder.mem->realize_virt_arrays = realize_virt_arrays;
+  decoder.mem->access_virt_barray = access_virt_barray;
 }
 
 JpegCoefficients& JpegCoefficients::of(j_common_ptr decoder) {
@@ -103,30 +103,31 @@ bool JpegCoefficients::map(Array& array) {
   return true;
 }
 
-jvirt_barray_ptr JpegCoefficients::request(j_common_ptr decoder, int /*pool*/, boolean /*is_zeroed*/,
-                                           JDIMENSION row_blocks, JDIMENSION rows, JDIMENSION /*most_rows*/) {
+jvirt_barray_ptr JpegCoefficients::request_virt_barray(j_common_ptr decoder, int /*pool*/, boolean /*is_zeroed*/,
+                                                       JDIMENSION row_blocks, JDIMENSION rows,
+                                                       JDIMENSION /*most_rows*/) {
   JpegCoefficients& all = of(decoder);
   if (!all.add(row_blocks, rows)) ERREXIT1(decoder, JERR_OUT_OF_MEMORY, 0);
   // libjpeg only passes this pointer back, without dereferencing it.
   return reinterpret_cast<jvirt_barray_ptr>(all.arrays_.back().get());
 }
 
-void JpegCoefficients::realize(j_common_ptr decoder) {
+void JpegCoefficients::realize_virt_arrays(j_common_ptr decoder) {
   JpegCoefficients& all = of(decoder);
-  all.realize_others_(decoder);
+  all.libjpeg_realize_(decoder);
   for (const auto& array : all.arrays_) {
     if (array->blocks == nullptr && !map(*array)) ERREXIT1(decoder, JERR_OUT_OF_MEMORY, 0);
   }
 }
 
-JBLOCKARRAY JpegCoefficients::access(j_common_ptr decoder, jvirt_barray_ptr which, JDIMENSION first, JDIMENSION rows,
-                                     boolean is_written) {
+JBLOCKARRAY JpegCoefficients::access_virt_barray(j_common_ptr decoder, jvirt_barray_ptr which, JDIMENSION first,
+                                                 JDIMENSION rows, boolean is_written) {
   auto& array = *reinterpret_cast<Array*>(which);
   if (size_t{first} + rows > array.rows || array.blocks == nullptr) ERREXIT(decoder, JERR_BAD_VIRTUAL_ACCESS);
   // Read accesses produce the output from top to bottom. They look back at most two rows of 4 blocks, to smooth a
   // picture whose last scans are missing.
-  constexpr size_t kKept = 16;
-  if (is_written == FALSE && first > kKept) release(array, first - kKept);
+  constexpr size_t kLookBackRows = 16;
+  if (is_written == FALSE && first > kLookBackRows) release(array, first - kLookBackRows);
   return array.row_pointers.data() + first;
 }
 

@@ -46,7 +46,7 @@ OPJ_BOOL seek(OPJ_OFF_T place, void* user) {
   return OPJ_TRUE;
 }
 
-void complain(const char* message, void* user) {
+void record_error(const char* message, void* user) {
   auto& text = static_cast<Source*>(user)->message;
   if (!text.empty()) return;
   text = message;
@@ -55,7 +55,7 @@ void complain(const char* message, void* user) {
       text, [](unsigned char c) { return c < ' '; }, ' ');
 }
 
-void ignore(const char* /*message*/, void* /*user*/) {}
+void ignore_message(const char* /*message*/, void* /*user*/) {}
 
 /// Converts a sample of a component to 8 bits, rounded as in Pillow.
 uint8_t byte_of(const opj_image_comp_t& component, int64_t y, int64_t x) {
@@ -155,9 +155,9 @@ Image decode_jpeg2000(const std::vector<uint8_t>& bytes, const std::filesystem::
   const std::unique_ptr<opj_stream_t, decltype(&opj_stream_destroy)> stream(opj_stream_default_create(OPJ_TRUE),
                                                                             opj_stream_destroy);
   if (codec == nullptr || stream == nullptr) throw std::bad_alloc();
-  opj_set_error_handler(codec.get(), complain, &source);
-  opj_set_warning_handler(codec.get(), ignore, nullptr);
-  opj_set_info_handler(codec.get(), ignore, nullptr);
+  opj_set_error_handler(codec.get(), record_error, &source);
+  opj_set_warning_handler(codec.get(), ignore_message, nullptr);
+  opj_set_info_handler(codec.get(), ignore_message, nullptr);
   opj_stream_set_user_data(stream.get(), &source, nullptr);
   opj_stream_set_user_data_length(stream.get(), bytes.size());
   opj_stream_set_read_function(stream.get(), read);

@@ -87,14 +87,15 @@ toff_t TiffFile::seek(thandle_t memory, toff_t offset, int from) {
   return source.at = begin + offset;
 }
 
-int TiffFile::complain(TIFF* /*tiff*/, void* memory, const char* /*module*/, const char* format, va_list arguments) {
+int TiffFile::record_error(TIFF* /*tiff*/, void* memory, const char* /*module*/, const char* format,
+                           va_list arguments) {
   auto& message = static_cast<Memory*>(memory)->message;
   if (message[0] == '\0') std::vsnprintf(message.data(), message.size(), format, arguments);
   return 1;
 }
 
-int TiffFile::ignore(TIFF* /*tiff*/, void* /*memory*/, const char* /*module*/, const char* /*format*/,
-                     va_list /*arguments*/) {
+int TiffFile::ignore_message(TIFF* /*tiff*/, void* /*memory*/, const char* /*module*/, const char* /*format*/,
+                             va_list /*arguments*/) {
   return 1;
 }
 
@@ -105,8 +106,8 @@ TiffFile::TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   if (options == nullptr) throw std::bad_alloc();
   constexpr tmsize_t kAlways = tmsize_t{24} << 20;
   TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), std::max(kAlways, 24 * static_cast<tmsize_t>(bytes.size())));
-  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), complain, memory_.get());
-  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), ignore, memory_.get());
+  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), record_error, memory_.get());
+  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), ignore_message, memory_.get());
   const auto write = [](thandle_t, void*, tmsize_t) -> tmsize_t { return 0; };
   const auto close = [](thandle_t) { return 0; };
   const auto size = [](thandle_t memory) -> toff_t { return static_cast<Memory*>(memory)->bytes->size(); };

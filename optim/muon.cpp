@@ -91,7 +91,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     return std::sqrt(adjustment == "original" ? std::max(1.0, rows / columns) : rows / columns);
   }
 
-  static void run(const MuonOptions& options, FusedBatch& batch, const Number& rate) {
+  static void run(const MuonOptions& options, FusedBatch& batch, const UpdateScalar& rate) {
     Workspace space;
     for (size_t i = 0; i < batch.parameters.size(); ++i) {
       const at::Tensor& parameter = batch.parameters[i];

@@ -23,7 +23,7 @@ class Walk {
   std::vector<PathPart> back_from(std::int64_t end, std::int64_t begin, int rank) {
     std::int64_t now = end;
     // Each pass either moves back in time or changes to another rank; the pass after such a change moves back in time.
-    for (std::size_t turns = 0; now > begin && turns < kMostTurns; ++turns) {
+    for (std::size_t turns = 0; now > begin && turns < kMaxTurns; ++turns) {
       const Segment segment = segment_before(rank, now, begin);
       if (segment.activity != Activity::kWait) {
         add({rank, segment.activity, segment.begin, now, segment.activity == Activity::kUser ? segment.name : kNoName});
@@ -46,7 +46,7 @@ class Walk {
   }
 
  private:
-  static constexpr std::size_t kMostTurns = 1'000'000;
+  static constexpr std::size_t kMaxTurns = 1'000'000;
 
   // Returns the segment of the rank that ends at `now` or contains it.
   Segment segment_before(int rank, std::int64_t now, std::int64_t begin) const {

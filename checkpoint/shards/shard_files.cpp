@@ -23,7 +23,7 @@ using safetensors::quote_name;
 
 constexpr std::string_view kEnding = ".safetensors";
 constexpr int kDigits = 5;
-constexpr int kMostRanks = 99999;
+constexpr int kMaxRanks = 99999;
 
 std::optional<int> number(std::string_view digits) {
   int value = 0;
@@ -207,8 +207,8 @@ std::string shard_file_name(const std::string& part, int rank, int ranks) {
     throw std::invalid_argument("there is no file of rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
                                 " for '" + part + "'");
   }
-  if (ranks > kMostRanks) {
-    throw std::invalid_argument("a checkpoint has parts of at most " + std::to_string(kMostRanks) + " ranks");
+  if (ranks > kMaxRanks) {
+    throw std::invalid_argument("a checkpoint has parts of at most " + std::to_string(kMaxRanks) + " ranks");
   }
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "-%05d-of-%05d", rank + 1, ranks);

@@ -161,8 +161,8 @@ int64_t last_sequence(FileSystem& file_system, const std::filesystem::path& dire
       // The entry is not counted.
     }
   }
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - kUnreadSequences;
-  return is_complete || last > kMost ? last : last + kUnreadSequences;
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max() - kUnreadSequences;
+  return is_complete || last > kMax ? last : last + kUnreadSequences;
 }
 
 }  // namespace ddp::storage

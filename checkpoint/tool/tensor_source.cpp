@@ -187,13 +187,13 @@ void TensorSource::add_part(const std::string& name, const ChunkedPart& part) {
 // Numbers, such as the steps of an optimizer's parameters, become bytes in memory: there may be many, and some are
 // looked at.
 void TensorSource::read_small_tensors() {
-  constexpr uint64_t kMostBytes = 16;
+  constexpr uint64_t kMaxBytes = 16;
   storage::FileSystem file_system;
   for (auto& [name, file] : files_) {
     std::vector<shards::ReadRequest> requests;
     const ChunkedPart* part = nullptr;
     for (auto& tensor : file.tensors) {
-      if (tensor.part == nullptr || tensor.size() > kMostBytes) continue;
+      if (tensor.part == nullptr || tensor.size() > kMaxBytes) continue;
       auto& made = made_.emplace_back(tensor.size(), '\0');
       part = tensor.part;
       requests.push_back(

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kMostRanks = 256;  // of a host
+constexpr int kMaxRanks = 256;  // of a host
 const std::string kNone = "none: ";
 const std::string kPython = "python ";
 
@@ -173,8 +173,8 @@ class Rendezvous {
 
   shm::Segment create(int host, int ranks) {
     try {
-      if (ranks > kMostRanks)
-        throw std::runtime_error("shared memory supports at most " + std::to_string(kMostRanks) + " ranks");
+      if (ranks > kMaxRanks)
+        throw std::runtime_error("shared memory supports at most " + std::to_string(kMaxRanks) + " ranks");
       shm::Segment segment = shm::Segment::create(ranks);
       put(ticket_key(host), segment.ticket());
       return segment;

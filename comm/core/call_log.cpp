@@ -33,7 +33,7 @@ CallLog::Entry& CallLog::add(uint64_t number, bool in_background) {
   Entry& entry = calls_[begun_++ % kHistorySize];
   if (begun_ > kHistorySize && !entry.call.ended) {
     open_.insert_or_assign(entry.call.number, std::move(entry));
-    if (open_.size() > kMostOpen) open_.erase(open_.begin());
+    if (open_.size() > kMaxOpenCalls) open_.erase(open_.begin());
     entry.text = 0;
   }
   entry.call.number = number;

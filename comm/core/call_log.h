@@ -144,9 +144,9 @@ class CallLog {
   Clock::time_point last_ = Clock::now();
   bool compares_ = false;
   uint64_t messages_ = 0;
-  static constexpr size_t kMostOpen = 1000;  // as the page has
-  std::map<uint64_t, Entry> open_;           // by number: the newest calls of before those that have not ended
-  CallShape shape_;                          // of the text
+  static constexpr size_t kMaxOpenCalls = 1000;  // as the page has
+  std::map<uint64_t, Entry> open_;               // by number: the newest calls of before those that have not ended
+  CallShape shape_;                              // of the text
   std::string text_of_shape_;
   uint64_t texts_ = 0;  // how many there were
 };

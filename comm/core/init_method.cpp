@@ -11,7 +11,7 @@
 namespace ddp::detail {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMaxRanks = 1 << 20;
 
 [[noreturn]] void refuse(const std::string& url, const std::string& why) {
   throw std::invalid_argument("init_process_group: init_method '" + url + "': " + why);
@@ -36,8 +36,8 @@ void parse_query(const std::string& url, std::string_view query, InitMethod& met
     if (equals == std::string_view::npos) continue;
     const std::string_view name = item.substr(0, equals);
     const std::string_view value = item.substr(equals + 1);
-    if (name == "rank") method.rank = parse_number(url, "rank", value, 0, kMostRanks);
-    if (name == "world_size") method.world_size = parse_number(url, "world_size", value, 1, kMostRanks);
+    if (name == "rank") method.rank = parse_number(url, "rank", value, 0, kMaxRanks);
+    if (name == "world_size") method.world_size = parse_number(url, "world_size", value, 1, kMaxRanks);
   }
   if (method.rank.has_value() != method.world_size.has_value() && method.kind != InitMethod::Kind::kEnvironment) {
     refuse(url,

@@ -75,7 +75,7 @@ void GroupState::serve_with(ConnectedGroup connected) {
 }
 
 void GroupState::connect_now() {
-  const std::lock_guard lock(connecting_);
+  const std::lock_guard lock(connect_mutex_);
   if (is_connected_.load(std::memory_order_relaxed)) return;
   if (connect_error_) std::rethrow_exception(connect_error_);
   decltype(Parts::connect) connect;
@@ -248,13 +248,13 @@ void GroupState::publish_exception(const UncaughtException& exception) {
 }
 
 std::vector<int> GroupState::python_ranks(const std::function<std::vector<int>()>& ask) {
-  const std::lock_guard lock(asking_);
+  const std::lock_guard lock(query_mutex_);
   if (!python_ranks_) python_ranks_ = ask();
   return *python_ranks_;
 }
 
 std::vector<ProcessIdentity> GroupState::processes(const std::function<std::vector<ProcessIdentity>()>& ask) {
-  const std::lock_guard lock(asking_);
+  const std::lock_guard lock(query_mutex_);
   if (!processes_) processes_ = ask();
   return *processes_;
 }

@@ -63,7 +63,7 @@ bool HeldGradients::renew_buckets() {
     for (const size_t parameter : buckets_[number].parameters) gradients_->forget(parameter);
     engine_->renew_bucket(number);
     buckets_[number].known_holders = 0;
-    ++renewals_;
+    ++renewed_buckets_;
     any = true;
   }
   return any;

@@ -44,7 +44,7 @@ class HeldGradients {
   void drop();
 
   /// How often a bucket got new memory.
-  int64_t renewals() const { return renewals_; }
+  int64_t renewed_buckets() const { return renewed_buckets_; }
   /// The engine has other buckets now.
   void forget() { buckets_.clear(); }
 
@@ -71,7 +71,7 @@ class HeldGradients {
   std::vector<ReplacedGradient> remembered_;
   std::vector<bool> is_remembered_;  // for each parameter
   std::vector<bool> has_given_back_;
-  int64_t renewals_ = 0;
+  int64_t renewed_buckets_ = 0;
 };
 
 /// Takes p.grad() from the parameters whose gradients the program holds, and gives it back at its end. Meanwhile c10d

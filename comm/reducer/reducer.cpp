@@ -183,7 +183,7 @@ DdpLoggingData GradientReducer::logging_data() const {
     data.bucket_cap_settled = tuning_->is_finished();
   }
   data.bucket_bytes = engine_->bucket_bytes();
-  data.renewed_buckets = router_->kept().renewals();
+  data.renewed_buckets = router_->kept().renewed_buckets();
   data.has_rebuilt_buckets = engine_->has_rebuilt();
   data.error = context_->failure()->get();
   for (const size_t index : engine_->unused_parameters())

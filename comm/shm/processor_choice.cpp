@@ -35,7 +35,7 @@ cpu_set_t goal(const cpu_set_t& usable, int own, int preferred, const std::vecto
 bool MovePause::is_over(Time now) {
   if (std::exchange(has_moved_, false)) {
     const bool was_good = now - moved_at_ >= kMinUsefulStay;
-    pause_ = was_good ? kLeast : std::min(kMost, 2 * pause_);
+    pause_ = was_good ? kMinPause : std::min(kMaxPause, 2 * pause_);
     if (!was_good) not_before_ = now + pause_;
   }
   return now >= not_before_;

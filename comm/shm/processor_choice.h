@@ -20,13 +20,13 @@ class MovePause {
 
  private:
   static constexpr std::chrono::milliseconds kMinUsefulStay{10};
-  static constexpr std::chrono::milliseconds kLeast{1};
-  static constexpr std::chrono::milliseconds kMost{1000};
+  static constexpr std::chrono::milliseconds kMinPause{1};
+  static constexpr std::chrono::milliseconds kMaxPause{1000};
 
   bool has_moved_ = false;  // and has not returned since
   Time moved_at_{};
   Time not_before_{};
-  std::chrono::milliseconds pause_ = kLeast;
+  std::chrono::milliseconds pause_ = kMinPause;
 };
 
 /// The processor of the calling thread, counted from 0.

@@ -87,8 +87,8 @@ class SharedReduce final : public Collective {
  private:
   // Several chunks, where there is enough for them, so that one rank's copies overlap with another's sums.
   static size_t chunk_of(size_t bytes) {
-    constexpr size_t kLeast = size_t{16} << 10;
-    return std::clamp(aligned(bytes / kSlots, kLine), kLeast, kSlotBytes);
+    constexpr size_t kMinChunk = size_t{16} << 10;
+    return std::clamp(aligned(bytes / kSlots, kLine), kMinChunk, kSlotBytes);
   }
 
   Range chunk(uint64_t round) const { return {round * chunk_, std::min(bytes_, (round + 1) * chunk_)}; }

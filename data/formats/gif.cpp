@@ -22,9 +22,9 @@ constexpr uint32_t kMaxStringLength = kMaxCodes + 1;  // the maximum length of a
 
 /// The table of LZW. Each code stands for a string of indices that is one index longer than an earlier string. As in
 /// Pillow, an index may have up to 12 bits; a pixel uses the lower eight.
-class Strings {
+class LzwTable {
  public:
-  explicit Strings(int index_bits) : index_bits_(index_bits), clear_(1U << index_bits) {
+  explicit LzwTable(int index_bits) : index_bits_(index_bits), clear_(1U << index_bits) {
     for (uint32_t i = 0; i < clear_; ++i)
       table_[i] = {.before = i, .length = 1, .first = static_cast<uint8_t>(i), .last = static_cast<uint8_t>(i)};
     reset();
@@ -230,7 +230,7 @@ class Gif {
     Bits bits(bytes_, at_);
     const int index_bits = static_cast<int>(bits.byte().value_or(kMaxCodeBits + 1));
     if (index_bits > kMaxCodeBits) refuse("its pixels have " + std::to_string(index_bits) + " bits");
-    Strings strings(index_bits);
+    LzwTable strings(index_bits);
     while (count > 0) {
       const auto code = bits.read(strings.code_bits());
       if (!code || strings.is_end(*code)) refuse("its pixels are truncated");

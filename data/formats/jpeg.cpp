@@ -217,11 +217,11 @@ int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, const S
 /// passes over the whole picture but may need only a few bytes, so a small file could keep a program busy for hours.
 /// Encoders write about ten. The first scan of a file with Huffman codes is always allowed.
 void add_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler, ScanCount& count, int64_t work) {
-  constexpr int64_t kMostScans = 500;
+  constexpr int64_t kMaxScans = 500;
   constexpr int64_t kPicture = 64;  // the work per block for converting coefficients to pixels
   ++count.scans;
   count.work += work;
-  if (count.scans > kMostScans) refuse_scans(handler, kMostScans, /*is_many=*/true);
+  if (count.scans > kMaxScans) refuse_scans(handler, kMaxScans, /*is_many=*/true);
   if (count.scans == 1 && decoder.arith_code == FALSE) return;
   if (count.work + kPicture * blocks_of(decoder) <= max_jpeg_work(handler.file_bytes)) return;
   refuse_scans(handler, count.scans - 1, /*is_many=*/false);

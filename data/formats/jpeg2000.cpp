@@ -95,8 +95,8 @@ void check_tiles(const std::vector<uint8_t>& bytes, const std::filesystem::path&
     constexpr double kPerTile = 6000, kPerComponent = 1200;
     const double all = static_cast<double>(tiles(8, 24, 32)) * static_cast<double>(tiles(12, 28, 36));
     const double needed = all * (kPerTile + kPerComponent * static_cast<double>(number(40, 2)));
-    constexpr double kMost = 1e15;
-    check_working_memory(path, static_cast<int64_t>(std::min(needed, kMost)), static_cast<int64_t>(bytes.size()),
+    constexpr double kMax = 1e15;
+    check_working_memory(path, static_cast<int64_t>(std::min(needed, kMax)), static_cast<int64_t>(bytes.size()),
                          "its tiles");
   }
 }

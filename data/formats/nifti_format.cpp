@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kHeaderBytes1 = 348;
 constexpr size_t kHeaderBytes2 = 540;
-constexpr uint64_t kMostVoxels = uint64_t{1} << 33;
+constexpr uint64_t kMaxVoxels = uint64_t{1} << 33;
 
 /// Reads the fields of the header by their offset in the struct nifti_1_header or nifti_2_header.
 class Header {
@@ -164,7 +164,7 @@ void read_values(ByteSource& source, const Header& header, std::vector<float>& v
 uint64_t count_of(const std::filesystem::path& path, std::initializer_list<int64_t> sizes) {
   uint64_t count = 1;
   for (const int64_t size : sizes) {
-    if (static_cast<uint64_t>(size) > kMostVoxels / count) {
+    if (static_cast<uint64_t>(size) > kMaxVoxels / count) {
       throw DataError(path, "has more than 2^33 voxels, by its header");
     }
     count *= static_cast<uint64_t>(size);

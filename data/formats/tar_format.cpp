@@ -14,7 +14,7 @@ namespace ddp {
 namespace {
 
 constexpr uint64_t kBlock = 512;
-constexpr uint64_t kMostExtension = uint64_t{1} << 20;  // for long names and pax records
+constexpr uint64_t kMaxExtensionBytes = uint64_t{1} << 20;  // for long names and pax records
 constexpr size_t kNameBytes = 100;
 constexpr size_t kSizeOffset = 124;
 constexpr size_t kChecksumOffset = 148;
@@ -175,7 +175,8 @@ bool TarReader::read_header(Header& header) {
 }
 
 std::string TarReader::read_extension(const Header& header) {
-  if (header.size > kMostExtension) fail("a long name or pax header claims " + std::to_string(header.size) + " bytes");
+  if (header.size > kMaxExtensionBytes)
+    fail("a long name or pax header claims " + std::to_string(header.size) + " bytes");
   begin_content(header);
   const std::vector<uint8_t> bytes = read();
   return {bytes.begin(), bytes.end()};
@@ -306,8 +307,8 @@ std::string tar_header(const std::string& name, uint64_t size) {
     put(100, "0000444");
     put(108, "0000000");
     put(116, "0000000");
-    constexpr uint64_t kMostOctal = (uint64_t{1} << 33) - 1;
-    if (bytes <= kMostOctal) {
+    constexpr uint64_t kMaxOctal = (uint64_t{1} << 33) - 1;
+    if (bytes <= kMaxOctal) {
       put(kSizeOffset, octal(bytes, 11));
     } else {
       std::string digits(12, '\0');

@@ -208,14 +208,14 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
   check_unpacked_size(path_, unpacked, file_bytes(),
                       passes_ * (layout.compression == COMPRESSION_LZMA ? kLzmaCostFactor : 1));
   // Strips may share their bytes, but the limit keeps a small file from being read as a very long one.
-  constexpr int64_t kMostShared = 16;
+  constexpr int64_t kMaxSharing = 16;
   const int64_t count = down * across * planes;
   int64_t stored = 0;
-  for (int64_t i = 0; i < count && stored <= kMostShared * file_bytes(); ++i) {
+  for (int64_t i = 0; i < count && stored <= kMaxSharing * file_bytes(); ++i) {
     const uint64_t bytes = TIFFGetStrileByteCount(tiff_.get(), static_cast<uint32_t>(i));
     stored += static_cast<int64_t>(std::min(bytes, static_cast<uint64_t>(file_bytes())));
   }
-  if (stored > kMostShared * file_bytes()) refuse("its strips or tiles would have more than 16 times the file's bytes");
+  if (stored > kMaxSharing * file_bytes()) refuse("its strips or tiles would have more than 16 times the file's bytes");
   const int64_t ratio = most_ratio(layout.compression);
   if (ratio > 0 && unpacked / ratio > stored) {
     refuse(std::to_string(stored) + " bytes cannot hold " + std::to_string(layout.width) + "x" +
@@ -246,10 +246,10 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
     check_working_memory(path_, 2 * chunk.rows * chunk.columns * together, file_bytes(), "JPEGs of several scans");
   }
   if (!has_several_scans && !is_arithmetic) return;
-  constexpr int64_t kMostScans = 100;  // the limit of libtiff for a strip or tile
+  constexpr int64_t kMaxScans = 100;  // the limit of libtiff for a strip or tile
   constexpr int64_t kCoefficients = 64;
   const int64_t work = layout.height * layout.width * layout.samples / kCoefficients *
-                       (has_several_scans ? std::min(scans, kMostScans) : 1) *
+                       (has_several_scans ? std::min(scans, kMaxScans) : 1) *
                        (is_arithmetic ? kCoefficients * kCoefficientWork : kRefinementWork);
   if (work <= max_jpeg_work(file_bytes())) return;
   refuse(has_several_scans ? "JPEGs of several scans are not read for a picture of this size"

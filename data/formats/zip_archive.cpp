@@ -77,9 +77,9 @@ std::string_view from(std::string_view file, uint64_t position) {
 }
 
 DirectoryPlace find_directory(std::string_view file, const std::filesystem::path& path) {
-  constexpr uint64_t kMostComment = 0xffff;
+  constexpr uint64_t kMaxComment = 0xffff;
   const std::array<char, 4> signature = {'P', 'K', 5, 6};
-  const std::string_view tail = from(file, file.size() - std::min<uint64_t>(file.size(), kEndBytes + kMostComment));
+  const std::string_view tail = from(file, file.size() - std::min<uint64_t>(file.size(), kEndBytes + kMaxComment));
   const auto found = tail.rfind(std::string_view(signature.data(), signature.size()));
   if (found == std::string_view::npos) DirectoryFields("", path).fail();
   const uint64_t end = file.size() - tail.size() + found;

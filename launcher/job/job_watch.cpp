@@ -161,7 +161,7 @@ void JobWatch::end_hanging_job() {
 }
 
 void JobWatch::on_progress() {
-  job_.findings.end_hang();
+  job_.findings.clear_hang();
   events_.hang_ended(job_.attempt);
 }
 

@@ -56,7 +56,7 @@ bool is_number(std::string_view text) {
   throw LaunchError(text);
 }
 
-constexpr std::size_t kMostFileBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxHostFileBytes = std::size_t{64} << 20;
 
 // Returns 4 for "slots=4" and `name` "slots"; nothing for other words.
 std::optional<int> slots_in(std::string_view word, std::string_view name) {
@@ -168,7 +168,7 @@ std::vector<HostSlots> read_host_file(const std::string& file) {
     throw LaunchError("--hostfile " + file + ": " + std::strerror(errno) +
                       " (hosts themselves are named by -H HOST:N,...)");
   }
-  return parse_host_file(file_bytes("--hostfile", file, kMostFileBytes), file);
+  return parse_host_file(file_bytes("--hostfile", file, kMaxHostFileBytes), file);
 }
 
 }  // namespace launcher

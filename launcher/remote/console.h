@@ -42,8 +42,8 @@ class InputFeed {
 
   EventLoop& loop_;
   std::function<void(const std::string&)> send_;
-  std::map<std::uint32_t, std::size_t> under_way_;  // sent bytes that were not acknowledged, by host
-  UniqueFd typed_;                                  // the input of the terminal
+  std::map<std::uint32_t, std::size_t> unacknowledged_;  // sent bytes that were not acknowledged, by host
+  UniqueFd typed_;                                       // the input of the terminal
   std::optional<TerminalInput> terminal_;
   int source_;
   bool is_file_ = false;  // always ready

@@ -87,26 +87,26 @@ class BlockElementwise final : public Elementwise {
   void mul(Operand to, Operand a, Operand b) override { kernels_.multiply(at(to), at(a), at(b), size_); }
   void div(Operand to, Operand a, Operand b) override { kernels_.divide(at(to), at(a), at(b), size_); }
   void maximum(Operand to, Operand a, Operand b) override { kernels_.maximum(at(to), at(a), at(b), size_); }
-  void add(Operand to, Operand a, const Number& number) override {
+  void add(Operand to, Operand a, const UpdateScalar& number) override {
     kernels_.add_number(at(to), at(a), number.value, size_);
   }
-  void mul(Operand to, Operand a, const Number& number) override {
+  void mul(Operand to, Operand a, const UpdateScalar& number) override {
     kernels_.multiply_number(at(to), at(a), number.value, size_);
   }
-  void mul(Operand to, const Number& numbers, Operand a) override { mul(to, a, numbers); }
-  void div(Operand to, Operand a, const Number& number) override {
+  void mul(Operand to, const UpdateScalar& numbers, Operand a) override { mul(to, a, numbers); }
+  void div(Operand to, Operand a, const UpdateScalar& number) override {
     kernels_.divide_number(at(to), at(a), number.value, size_);
   }
-  void add(Operand to, Operand a, Operand b, const Number& alpha) override {
+  void add(Operand to, Operand a, Operand b, const UpdateScalar& alpha) override {
     kernels_.add_scaled(at(to), at(a), at(b), alpha.value, size_, vectorised_);
   }
   void addcmul(Operand to, Operand a, Operand b, Operand c, double value) override {
     kernels_.addcmul(at(to), at(a), at(b), at(c), value, size_);
   }
-  void addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) override {
+  void addcdiv(Operand to, Operand a, Operand b, Operand c, const UpdateScalar& value) override {
     kernels_.addcdiv(at(to), at(a), at(b), at(c), value.value, size_);
   }
-  void lerp(Operand to, Operand a, Operand end, const Number& weight) override {
+  void lerp(Operand to, Operand a, Operand end, const UpdateScalar& weight) override {
     kernels_.lerp(at(to), at(a), at(end), weight.value, size_);
   }
   void clamp(Operand to, Operand a, double lowest, double highest) override {

@@ -99,7 +99,7 @@ bool StartWatch::scan_process(pid_t pid, int rank, const PortsOfSockets& sockets
   for (const auto& [inode, own_port] : owned) unknown_ports_.erase(own_port);
   if (owned.empty()) return false;
   seen_.insert(rank);
-  users_.emplace(pid, rank);
+  connected_processes_.emplace(pid, rank);
   return true;
 }
 
@@ -107,7 +107,7 @@ void StartWatch::scan_ranks(const std::map<pid_t, int>& ranks, const PortsOfSock
   if (sockets.empty()) return;
   // A rank that was seen may have opened the new connections as well.
   if (!unknown_ports_.empty()) {
-    for (const auto& [pid, rank] : std::map<pid_t, int>(users_)) scan_process(pid, rank, sockets);
+    for (const auto& [pid, rank] : std::map<pid_t, int>(connected_processes_)) scan_process(pid, rank, sockets);
   }
   for (const auto& [pid, rank] : ranks) {
     if (!seen_.contains(rank)) scan_process(pid, rank, sockets);

@@ -4,7 +4,7 @@ namespace launcher::control {
 namespace {
 
 // Small frames share a buffer of this size, so that thousands of them need no allocation each.
-constexpr std::size_t kMostInPart = std::size_t{16} << 10;
+constexpr std::size_t kMaxPartBytes = std::size_t{16} << 10;
 
 constexpr std::size_t kRoundBytes = 4;
 constexpr std::size_t kPositionBytes = 8;
@@ -20,7 +20,7 @@ std::size_t begin(std::string& out, FrameKind kind) {
 void ResendBuffer::add(std::string frames) {
   if (frames.empty()) return;
   size_ += frames.size();
-  if (parts_.empty() || parts_.back().size() + frames.size() > kMostInPart) {
+  if (parts_.empty() || parts_.back().size() + frames.size() > kMaxPartBytes) {
     parts_.push_back(std::move(frames));
     return;
   }

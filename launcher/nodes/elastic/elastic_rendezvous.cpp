@@ -99,14 +99,14 @@ std::chrono::milliseconds ElasticRendezvous::timeout() const {
 }
 
 // True when the other nodes have continued without this one, which was frozen or cut off.
-bool ElasticRendezvous::was_given_up() const {
+bool ElasticRendezvous::was_excluded() const {
   if (!coordinator_ && member_->was_dropped()) return true;
   const auto& first = member_->first_failure();
   return !coordinator_ && info_ && first && first->node == info_->place.group_rank && !member_->has_failed();
 }
 
 void ElasticRendezvous::begin_round(int restart_count) {
-  const bool is_new = !member_ || was_replaced_ || was_given_up() ||
+  const bool is_new = !member_ || was_replaced_ || was_excluded() ||
                       (!member_->is_connected() && !join_failure() &&
                        (discovery_->is_lasting() || (can_return() && member_->has_lost_coordinator())));
   info_.reset();

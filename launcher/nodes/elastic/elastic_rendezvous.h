@@ -62,7 +62,7 @@ class ElasticRendezvous : public Rendezvous {
   void watch_search();
   void set_info(const control::Start& start);
   void answer_immediately(bool does);
-  bool was_given_up() const;
+  bool was_excluded() const;
   bool can_return() const;
   control::Hello hello() const;
   std::chrono::milliseconds timeout() const;

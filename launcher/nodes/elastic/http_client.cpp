@@ -257,7 +257,7 @@ void HttpClient::receive() {
 void HttpClient::finish(HttpReplyReader::State state) {
   if (state == HttpReplyReader::State::kComplete) {
     problem_.clear();
-    conclude(incoming_.reply());
+    report_result(incoming_.reply());
   } else if (state == HttpReplyReader::State::kInvalid) {
     was_other_protocol_ = incoming_.is_other_protocol();
     fail(incoming_.problem());
@@ -267,10 +267,10 @@ void HttpClient::finish(HttpReplyReader::State state) {
 void HttpClient::fail(std::string problem) {
   known_address_.clear();
   problem_ = std::move(problem);
-  conclude(std::nullopt);
+  report_result(std::nullopt);
 }
 
-void HttpClient::conclude(const std::optional<HttpReply>& reply) {
+void HttpClient::report_result(const std::optional<HttpReply>& reply) {
   close();
   const std::optional<HttpReply> kept = reply;  // the next request begins with another one
   const OnReply on_reply = std::move(waiting_.front().on_reply);

@@ -28,7 +28,7 @@ bool Coordinator::is_end_counted_elsewhere() {
 }
 
 void Coordinator::begin_joining() {
-  if (round_ == 0 && options_.order == NodeOrder::kGiven && !options_.secret) {
+  if (round_ == 0 && options_.order == NodeOrder::kByNodeRank && !options_.secret) {
     torchrun_ = std::make_unique<TorchrunPeers>(
         loop_, *store_, options_.host.run_id,
         TorchrunPeers::Callbacks{.on_arrived =

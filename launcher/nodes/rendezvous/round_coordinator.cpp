@@ -184,7 +184,7 @@ void RoundCoordinator::add_failure(FailureNotice notice) {
   } else if (!had_cause && first_failure_.has_cause()) {
     ask_all();  // now the nodes must stop their ranks
   } else if (asked_.empty()) {
-    conclude();
+    decide_when_ready();
   }
 }
 
@@ -211,7 +211,7 @@ void RoundCoordinator::add_loss(const FailureNotice& notice) {
   } else if (phase_ != Phase::kDeciding || !first_failure_.has_cause()) {
     add_failure(notice);
   } else if (asked_.empty()) {
-    conclude();
+    decide_when_ready();
   }
 }
 
@@ -232,11 +232,11 @@ void RoundCoordinator::on(Id id, const control::Report& report) {
   if (!had_cause && first_failure_.has_cause()) {
     ask_all();
   } else if (asked_.empty()) {
-    conclude();
+    decide_when_ready();
   }
 }
 
-void RoundCoordinator::conclude() {
+void RoundCoordinator::decide_when_ready() {
   if (phase_ != Phase::kDeciding) return;
   cancel_timers();
   if (!first_failure_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {

@@ -48,7 +48,7 @@ struct CoordinatorOptions {
   std::string rendezvous_address{};  // "host0:29500", for messages
   ListenAt where{};
   std::optional<control::Secret> secret = std::nullopt;
-  NodeOrder order = NodeOrder::kGiven;
+  NodeOrder order = NodeOrder::kByNodeRank;
   std::chrono::milliseconds join_timeout{900'000};
   std::chrono::milliseconds node_timeout = kNodeTimeout;  // a node that is silent for so long is lost
   std::function<std::chrono::milliseconds()> timeout{};   // how long this launcher may be silent
@@ -180,7 +180,7 @@ class RoundCoordinator {
   void print_running_nodes();
   void expect_again(Id id, const CoordinatorLinks::Loss& loss);
   void ask_all();
-  void conclude();
+  void decide_when_ready();
   void decide();
   void await_acknowledgements();
   void print_silent_nodes();

@@ -156,7 +156,7 @@ control::Hello StaticRendezvous::hello() const {
           .nnodes = settings_.nnodes,
           .node_rank = own_number(),
           .run_id = settings_.run_id,
-          .backend = order() == NodeOrder::kGiven ? "static" : "c10d",
+          .backend = order() == NodeOrder::kByNodeRank ? "static" : "c10d",
           .max_restarts = settings_.max_restarts,
           .local_world_size = settings_.local_world_size,
           .role = settings_.role,

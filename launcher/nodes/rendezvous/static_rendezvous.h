@@ -58,7 +58,7 @@ class StaticRendezvous : public Rendezvous {
   void resolve();
   // Called when the store is torchrun's.
   virtual void on_foreign_store();
-  virtual NodeOrder order() const { return NodeOrder::kGiven; }
+  virtual NodeOrder order() const { return NodeOrder::kByNodeRank; }
   virtual int own_number() const { return settings_.node_rank; }
   // Searches for the launcher that hosts the store, or finds out whether this one hosts it. May be called again.
   virtual void begin_search();

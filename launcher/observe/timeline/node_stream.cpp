@@ -13,7 +13,7 @@ using ddp::detail::kLanes;
 using ddp::detail::kLaneWords;
 
 // The most bytes that wait for the connection. Beyond this limit new records are dropped.
-constexpr std::size_t kMostWaiting = std::size_t{16} << 20;
+constexpr std::size_t kMaxWaitingBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxStreamMessageBytes = 64 + kLaneWords * sizeof(std::uint64_t);
 
 enum class MessageKind : std::uint8_t { kBegin = 1, kWords = 2, kSettle = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
@@ -58,7 +58,7 @@ class Front {
 
 void NodeStreamWriter::append(std::string_view message) {
   const std::lock_guard lock(mutex_);
-  if (waiting_.size() + message.size() > kMostWaiting) {
+  if (waiting_.size() + message.size() > kMaxWaitingBytes) {
     ++left_out_;
     return;
   }

@@ -18,7 +18,7 @@ constexpr std::chrono::milliseconds kFlushInterval{500};
 // How long the first records of a node are kept, until its clock is known well. There are ten clock measurements in a
 // second, and a single one may have been delayed.
 constexpr std::chrono::milliseconds kHeldBack{600};
-constexpr std::size_t kMostWaitingEvents = std::size_t{16} << 20;
+constexpr std::size_t kMaxWaitingEvents = std::size_t{16} << 20;
 constexpr std::size_t kMuchText = std::size_t{1} << 20;
 
 }  // namespace
@@ -45,9 +45,9 @@ bool OwnFiles::has(const std::string& file) const {
   return std::find(files_.begin(), files_.end(), identity) != files_.end();
 }
 
-TimelineWriter::TimelineWriter(const std::string& file, const PartialMessages& rests)
+TimelineWriter::TimelineWriter(const std::string& file, const PartialMessages& partial_messages)
     : path_(file), file_(file, ddp::detail::metadata_json(base_, -1, 0)), builder_(file_, base_.steady) {
-  for (const auto& [number, rest] : rests) node_of(number).reader->feed(rest);
+  for (const auto& [number, rest] : partial_messages) node_of(number).reader->feed(rest);
 }
 
 TimelineWriter::Node& TimelineWriter::node_of(int number) {
@@ -77,7 +77,7 @@ void TimelineWriter::take(int number, std::optional<ClockDifference> clock, cons
   }
   if (!node.first_bytes) node.first_bytes = Clock::now();
   node.waiting += bytes;
-  if (node.waiting.size() > kMostWaitingEvents || Clock::now() - *node.first_bytes > kHeldBack) feed(node);
+  if (node.waiting.size() > kMaxWaitingEvents || Clock::now() - *node.first_bytes > kHeldBack) feed(node);
   holds_back_ = true;
 }
 
@@ -128,13 +128,13 @@ std::string TimelineWriter::place() {
 }
 
 TimelineWriter::PartialMessages TimelineWriter::finish() {
-  PartialMessages rests;
+  PartialMessages partial_messages;
   for (auto& [number, node] : nodes_) {
     feed(node);
-    if (node.reader && !node.reader->rest().empty()) rests[number] = node.reader->rest();
+    if (node.reader && !node.reader->rest().empty()) partial_messages[number] = node.reader->rest();
   }
   flush();
-  return rests;
+  return partial_messages;
 }
 
 void TimelineWriter::flush() {

@@ -43,7 +43,7 @@ class TimelineWriter {
   // Incomplete messages, by node. Their rest belongs to the next file.
   using PartialMessages = std::map<int, std::string>;
   // Throws std::runtime_error, as TraceFile does. Any thread may call it.
-  explicit TimelineWriter(const std::string& file, const PartialMessages& rests = {});
+  explicit TimelineWriter(const std::string& file, const PartialMessages& partial_messages = {});
 
   ddp::detail::RecordSink& sink() { return builder_; }
   // Handles bytes that a node has sent. `clock` is what is known of its steady clock.

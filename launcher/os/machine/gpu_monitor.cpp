@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 constexpr auto kSamplePause = 1s;
 constexpr std::string_view kEndOfSample = "end";
 // Much more than the lines of one sample.
-constexpr std::size_t kMostReport = std::size_t{1} << 20;
+constexpr std::size_t kMaxReportBytes = std::size_t{1} << 20;
 
 // Constants of nvml.h.
 constexpr unsigned kStreamingMultiprocessors = 1;
@@ -151,7 +151,7 @@ void GpuMonitor::on_text() {
   std::array<char, 4096> buffer{};
   const ssize_t count = ::read(reader_.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0 || text_.size() > kMostReport) return end();
+  if (count <= 0 || text_.size() > kMaxReportBytes) return end();
   text_.append(buffer.data(), static_cast<std::size_t>(count));
   const std::string mark = std::string(kEndOfSample) + "\n";
   for (std::size_t at = text_.find(mark); at != std::string::npos; at = text_.find(mark)) {

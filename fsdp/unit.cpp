@@ -19,7 +19,7 @@ std::vector<ShardedParameter> sharded(int unit, const std::vector<UnitParameter>
   std::vector<ShardedParameter> result;
   result.reserve(parameters.size());
   for (const UnitParameter& parameter : parameters) {
-    values.bring_parameter(parameters, result.size());
+    values.initialize_parameter(parameters, result.size());
     const bool is_cast = around.policy.param_dtype && at::isFloatingType(parameter.tensor.scalar_type());
     result.emplace_back(parameter.name, parameter.tensor,
                         ShardSettings{.owner = around.owner,

@@ -35,10 +35,10 @@ at::Tensor with_layout_of(const at::Tensor& reference, const at::Tensor& tensor)
 }
 
 // LibTorch's elementwise loops use several threads from this number of elements on.
-constexpr int64_t kWorthThreads = 32768;
+constexpr int64_t kMinParallelElements = 32768;
 
 bool is_small(const at::Tensor& parameter) {
-  return parameter.is_cpu() && parameter.numel() < kWorthThreads;
+  return parameter.is_cpu() && parameter.numel() < kMinParallelElements;
 }
 
 FusedBatch& batch_for(std::vector<FusedBatch>& batches, const at::Tensor& parameter, bool first_step) {

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 // The time between two passes: short enough that a busy lane does not fill up, long enough that the cost is not
 // measurable.
 constexpr std::chrono::milliseconds kShortest = 1ms;
-constexpr std::chrono::milliseconds kLongest = 50ms;
+constexpr std::chrono::milliseconds kMaxPause = 50ms;
 constexpr double kHighFill = 0.25;
 constexpr double kLowFill = 0.05;
 
@@ -199,7 +199,7 @@ void Collector::run() {
     after_pass_();
     lock.lock();
     if (used > kHighFill) pause = kShortest;
-    if (used < kLowFill) pause = std::min(2 * pause, kLongest);
+    if (used < kLowFill) pause = std::min(2 * pause, kMaxPause);
     const auto is_called = [&] { return is_ending_ || !tasks_.empty(); };
     if (sources_.empty()) {
       wake_.wait(lock, is_called);

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFlushInterval{500};
-constexpr std::size_t kMuchText = std::size_t{1} << 20;
+constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 
 // The number of times that the launcher has restarted the job.
 int restart_of_job() {
@@ -62,7 +62,7 @@ struct Timeline::Parts {
   }
   void after_pass() {
     const auto now = Clock::now();
-    if (file.waiting() < kMuchText && now - last_flush < kFlushInterval) return;
+    if (file.waiting() < kFlushBytes && now - last_flush < kFlushInterval) return;
     file.flush();
     last_flush = now;
     say_problem();

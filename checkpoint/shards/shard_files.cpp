@@ -78,7 +78,7 @@ class CatalogBuilder {
     auto& [header, data_begin] = file;
     const auto number = static_cast<uint32_t>(catalog_.files.size());
     catalog_.files.push_back(path);
-    const auto places = take_places(header.metadata);
+    const auto places = extract_places(header.metadata);
     add_metadata(header.metadata, places.has_value());
     for (auto& entry : header.tensors) {
       Chunk chunk{.box = whole(entry.shape),
@@ -94,7 +94,7 @@ class CatalogBuilder {
 
   [[noreturn]] void fail(const std::string& what) const { throw storage::DamagedCheckpoint(title_ + " " + what); }
 
-  std::optional<Places> take_places(Metadata& metadata) const {
+  std::optional<Places> extract_places(Metadata& metadata) const {
     const auto text = metadata.extract(kShardingInfo);
     if (text.empty()) return std::nullopt;
     try {

@@ -96,8 +96,8 @@ class Rendezvous {
   template <typename Look>
   void await(const std::vector<std::string>& keys, const Look& look) {
     constexpr milliseconds kFirst{20};
-    constexpr milliseconds kLongest{500};
-    for (milliseconds slice = kFirst;; slice = std::min(2 * slice, kLongest)) {
+    constexpr milliseconds kMaxPause{500};
+    for (milliseconds slice = kFirst;; slice = std::min(2 * slice, kMaxPause)) {
       const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
       if (left.count() <= 0) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(timeout_.count()) + " ms");
@@ -110,12 +110,12 @@ class Rendezvous {
 
   // Polls the keys. The longer it has waited, the longer the pauses between two checks.
   bool poll(const std::vector<std::string>& keys, milliseconds limit) {
-    constexpr milliseconds kLongest{50};
+    constexpr milliseconds kMaxPause{50};
     const auto end = Clock::now() + limit;
     while (!store_.check(keys)) {
       if (Clock::now() >= end) return false;
       std::this_thread::sleep_for(pause_);
-      pause_ = std::min(pause_ + pause_ / 4 + milliseconds(1), kLongest);
+      pause_ = std::min(pause_ + pause_ / 4 + milliseconds(1), kMaxPause);
     }
     return true;
   }

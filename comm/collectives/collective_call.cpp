@@ -175,7 +175,7 @@ PendingCall& require(const std::shared_ptr<PendingCall>& call) {
 
 }  // namespace
 
-bool is_one_backend_call(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
+bool runs_as_one_backend_call(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
   const auto first = tensors.begin();
   if (!std::all_of(first, tensors.end(), [&](const at::Tensor& tensor) {
         return tensor.scalar_type() == first->scalar_type() && tensor.device() == first->device();

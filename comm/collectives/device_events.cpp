@@ -30,7 +30,7 @@ constexpr uint64_t kAnchorAge = 1'000'000'000;
 // An idle stream reaches an event within this time; a busy one is queried again later.
 constexpr uint64_t kAnchorTimeout = 100'000;
 // After this many tries a late anchor between the clocks of host and device is used if there is no better one.
-constexpr int kAnchorTries = 3;
+constexpr int kMaxAnchorAttempts = 3;
 // The most pending events that are kept, and the most that are queried at once.
 constexpr size_t kMaxPending = 4096;
 constexpr int kMaxUnreachedAnchors = 4;
@@ -56,7 +56,7 @@ class DeviceClock {
     if (late_) {
       if (!late_->event.query()) return;
       // A late anchor is better than none: streams of the pool are seldom busy.
-      if (!anchor_ && ++tries_ >= kAnchorTries) anchor_ = std::move(late_);
+      if (!anchor_ && ++tries_ >= kMaxAnchorAttempts) anchor_ = std::move(late_);
       late_.reset();
       if (anchor_) return;
     }

@@ -27,14 +27,14 @@ using store::Opcode;
 using store::request_bytes;
 
 // No answer to our requests is longer. A greater length means that the other end is not a store.
-constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
+constexpr uint64_t kMaxAnswerBytes = uint64_t{1} << 30;
 // Memory is allocated for the bytes that have arrived, not for the announced length: first this much, then twice the
 // bytes that have arrived.
 constexpr uint64_t kFirstPiece = uint64_t{64} << 10;
 // The pause between two checks of a thread that does not wait alone. Each pause is a quarter longer than the last. So a
 // key is noticed after at most a fifth of the time waited, and ranks that wait for minutes send few requests.
 constexpr auto kFirstPause = std::chrono::microseconds(500);
-constexpr auto kLongestPause = std::chrono::microseconds(250'000);
+constexpr auto kMaxPause = std::chrono::microseconds(250'000);
 
 bool is_loopback(const sockaddr& address) {
   if (address.sa_family != AF_INET) return false;
@@ -46,7 +46,7 @@ bool is_loopback(const sockaddr& address) {
 class StoreConnection::Deadline {
  public:
   explicit Deadline(Duration limit)
-      : at_(std::chrono::steady_clock::now() + std::clamp(limit, Duration::zero(), Duration(kLongest))) {}
+      : at_(std::chrono::steady_clock::now() + std::clamp(limit, Duration::zero(), Duration(kMaxTimeout))) {}
   Deadline(const Deadline& other, Duration grace) : at_(other.at_ + grace) {}
 
   /// For poll(): rounded up, 0 once it has passed.
@@ -59,7 +59,7 @@ class StoreConnection::Deadline {
 
  private:
   // Longer than any timeout, and short enough not to overflow the clock.
-  static constexpr std::chrono::hours kLongest{24 * 365};
+  static constexpr std::chrono::hours kMaxTimeout{24 * 365};
   std::chrono::steady_clock::time_point at_;
 };
 
@@ -102,7 +102,7 @@ class StoreConnection::Waiter {
     std::unique_lock lock(connection_.waiters_mutex_);
     connection_.waiters_changed_.wait_until(
         lock, until, [&] { return connection_.waiters_ == 1 || connection_.is_interrupted_.load(); });
-    pause_ = std::min(pause_ + pause_ / 4, kLongestPause);
+    pause_ = std::min(pause_ + pause_ / 4, kMaxPause);
   }
 
  private:
@@ -245,7 +245,7 @@ bool StoreConnection::receive_word(uint8_t yes, uint8_t no, const Deadline& dead
 
 std::string StoreConnection::receive_text(const Deadline& deadline) {
   const auto length = receive_integer<uint64_t>(deadline);
-  if (length > kLongestAnswer) fail("it is not a store: it announces " + std::to_string(length) + " bytes");
+  if (length > kMaxAnswerBytes) fail("it is not a store: it announces " + std::to_string(length) + " bytes");
   std::string text;
   while (text.size() < length) {
     const size_t begin = text.size();

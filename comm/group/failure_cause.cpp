@@ -18,9 +18,9 @@ using namespace std::chrono_literals;
 
 // This is a part of the two seconds that the documentation promises. A rank that is only busy answers within the first
 // second.
-constexpr auto kLongestAnswer = 900ms;
+constexpr auto kMaxAnswerTime = 900ms;
 constexpr auto kVerdictTimeout = 1000ms;
-constexpr auto kLongest = 1950ms;
+constexpr auto kMaxSearchTime = 1950ms;
 constexpr auto kPollInterval = 5ms;
 constexpr auto kPause = 30ms;
 
@@ -83,7 +83,7 @@ std::vector<RankState> collect_states(const Failure& failure, Clock::time_point 
 }
 
 std::string determine_cause(const Failure& failure) {
-  const auto deadline = Clock::now() + kLongestAnswer;
+  const auto deadline = Clock::now() + kMaxAnswerTime;
   std::vector<RankState> ranks = collect_states(failure, deadline);
   while (is_undecided(ranks) && Clock::now() + kPause < deadline) {
     std::this_thread::sleep_for(kPause);
@@ -128,7 +128,7 @@ void mark_learned(const Failure& failure) {
 std::string find_cause(const Failure& failure) {
   DesyncDebugger& desync_debugger = *failure.job.desync_debugger;
   desync_debugger.note_failure();
-  const auto deadline = Clock::now() + kLongest;
+  const auto deadline = Clock::now() + kMaxSearchTime;
   const std::unique_lock first(desync_debugger.cause_search_mutex(), deadline);
   const auto known = desync_debugger.verdict_of(failure.path);
   if (failure.adopts && known && !known->empty()) return *known;

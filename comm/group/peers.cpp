@@ -33,8 +33,8 @@ std::vector<int> other_ranks(const RankInfo& info, c10d::Store& store) {
 }  // namespace
 
 void limit_store_calls(const JobServices& job) {
-  constexpr auto kLongestCall = std::chrono::milliseconds(800);
-  if (job.bounded) job.bounded->set_limit(kLongestCall);
+  constexpr auto kMaxCallTime = std::chrono::milliseconds(800);
+  if (job.bounded) job.bounded->set_limit(kMaxCallTime);
 }
 
 void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store,

@@ -123,14 +123,14 @@ class Connection {
   // times. A member that has closed the group, has left the job or has ended never arrives.
   void await_members(const std::function<bool()>& is_closed) const {
     constexpr milliseconds kFirst{50};
-    constexpr milliseconds kLongest{500};
+    constexpr milliseconds kMaxSlice{500};
     std::vector<std::string> keys;
     for (int rank = 0; rank < info_.world_size; ++rank) {
       if (rank != info_.rank && !runs_python(rank)) keys.push_back(keys::present(rank));
     }
     if (keys.empty()) return;
     const auto deadline = Clock::now() + plan_.timeout;
-    for (milliseconds slice = kFirst; !wait_until_set(*own_, keys, slice); slice = std::min(2 * slice, kLongest)) {
+    for (milliseconds slice = kFirst; !wait_until_set(*own_, keys, slice); slice = std::min(2 * slice, kMaxSlice)) {
       if (is_closed()) throw MemberGone("the group was closed while it was being connected");
       refuse_if_any_is_gone();
       if (Clock::now() > deadline) {

@@ -42,9 +42,9 @@ std::string digest(const std::string& text) {
 }
 
 std::string shown(const std::vector<std::string>& lines, size_t index) {
-  constexpr size_t kLongestShown = 300;
+  constexpr size_t kMaxShownLength = 300;
   if (index >= lines.size()) return "nothing more";
-  return lines[index].size() <= kLongestShown ? lines[index] : lines[index].substr(0, kLongestShown) + "...";
+  return lines[index].size() <= kMaxShownLength ? lines[index] : lines[index].substr(0, kMaxShownLength) + "...";
 }
 
 bool runs_this_library(c10d::Store& store, int rank) {

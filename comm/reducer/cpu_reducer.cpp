@@ -19,7 +19,7 @@ namespace {
 // Gradients on their way into buckets, with the bits of c10d::Reducer's operators.
 
 // Up to here an operator's preparations cost more than the numbers.
-constexpr int64_t kFewNumbers = int64_t{16} << 10;
+constexpr int64_t kSmallGradientSize = int64_t{16} << 10;
 
 template <typename Number>
 void multiply(Number* __restrict to, const Number* __restrict from, int64_t count, Number factor) {
@@ -32,7 +32,7 @@ void divide_numbers(Number* numbers, int64_t count, Number by) {
 }
 
 bool is_simple(const at::Tensor& tensor) {
-  return tensor.numel() <= kFewNumbers && tensor.is_contiguous() && !tensor.requires_grad() && !tensor.is_neg();
+  return tensor.numel() <= kSmallGradientSize && tensor.is_contiguous() && !tensor.requires_grad() && !tensor.is_neg();
 }
 
 // Of the place's dtype, device, layout and number of elements.

@@ -73,7 +73,7 @@ bool Collective::advance(SlotAccess& slots, bool& moved) {
 // The oldest round first: it frees slots.
 bool Collective::step(SlotAccess& slots) {
   const uint64_t base = *base_;
-  if (taken_ < takeable() && may_take(slots)) {
+  if (taken_ < readable_rounds() && may_take(slots)) {
     take(slots, taken_);
     slots.taken(base + taken_++);
     return true;

@@ -78,7 +78,7 @@ class Collective : public JointOperation {
   bool may_take(SlotAccess& slots) const;
   bool may_combine(SlotAccess& slots) const;
   void check_signature(SlotAccess& slots, int rank, uint64_t round) const;
-  uint64_t takeable() const { return plan_.combines ? combined_ : filled_; }
+  uint64_t readable_rounds() const { return plan_.combines ? combined_ : filled_; }
   bool awaits_combined() const { return plan_.combines && taken_ < combined_; }
 
   Plan plan_;

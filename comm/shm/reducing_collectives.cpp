@@ -46,12 +46,12 @@ class DirectAllReduce final : public Collective {
     copy_bytes(slot, data_ + all.begin, all.end - all.begin);
   }
   void take(const SlotAccess& slots, uint64_t round) override {
-    constexpr size_t kFew = 8;
-    std::array<const std::byte*, kFew> few{};
-    std::vector<const std::byte*> many;  // memory costs as much as a small sum
+    constexpr size_t kMaxStackRanks = 8;
+    std::array<const std::byte*, kMaxStackRanks> on_stack{};
+    std::vector<const std::byte*> on_heap;  // memory costs as much as a small sum
     const auto ranks = static_cast<size_t>(slots.size());
-    if (ranks > kFew) many.resize(ranks);
-    const std::byte** const sources = ranks > kFew ? many.data() : few.data();
+    if (ranks > kMaxStackRanks) on_heap.resize(ranks);
+    const std::byte** const sources = ranks > kMaxStackRanks ? on_heap.data() : on_stack.data();
     const Range all = chunk(round);
     const size_t element = kernel_.element_size();
     for (int rank = 0; rank < slots.size(); ++rank) {

@@ -51,9 +51,9 @@ struct BatchMemory::State {
 BatchMemory::BatchMemory() : state_(std::make_shared<State>()) {}
 
 at::Tensor BatchMemory::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {
-  constexpr size_t kWorthKeeping = size_t{1} << 20;
+  constexpr size_t kMinReusedBytes = size_t{1} << 20;
   const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
-  if (bytes < kWorthKeeping) return at::empty(sizes, dtype);
+  if (bytes < kMinReusedBytes) return at::empty(sizes, dtype);
   auto lease = std::make_unique<State::Lease>(State::Lease{.state = state_, .block = state_->take(bytes)});
   void* memory = lease->block.memory.get();
   const auto end = [](void* context) {

@@ -136,8 +136,8 @@ void JpegCoefficients::release(Array& array, size_t rows) {
   const size_t row_bytes = array.row_blocks * sizeof(JBLOCK);
   const size_t begin = array.released_rows * row_bytes / page * page;
   const size_t end = rows * row_bytes / page * page;
-  constexpr size_t kWorthACall = size_t{1} << 20;
-  if (end < begin + kWorthACall) return;
+  constexpr size_t kMinReleasedBytes = size_t{1} << 20;
+  if (end < begin + kMinReleasedBytes) return;
   ::madvise(reinterpret_cast<char*>(array.blocks) + begin, end - begin, MADV_DONTNEED);
   array.released_rows = rows;
 }

@@ -7,7 +7,7 @@ namespace ddp::fsdp {
 namespace {
 
 // Forwards that no backward follows would add to the order forever.
-constexpr size_t kLongestOrder = size_t{1} << 16;
+constexpr size_t kMaxOrderSize = size_t{1} << 16;
 
 }  // namespace
 
@@ -58,7 +58,7 @@ std::vector<UnitSchedule::Step> UnitSchedule::begin_forward(bool records) {
   abandon_forward();
   records_ = records;
   ++forwards_;
-  if (order_.size() > kLongestOrder) end_backward();
+  if (order_.size() > kMaxOrderSize) end_backward();
   std::vector<Step> steps;
   open(0, steps);
   return steps;

@@ -143,7 +143,7 @@ void BranchConnection::fail(const std::string& why) {
 void BranchConnection::on_end() {
   is_at_end_ = true;
   channel_->finish_sending();
-  if (end_) conclude();
+  if (end_) report_end();
 }
 
 void BranchConnection::reap() {
@@ -152,13 +152,13 @@ void BranchConnection::reap() {
   if (!end_) return;
   process_.pid = -1;
   if (is_at_end_) {
-    conclude();
+    report_end();
   } else {  // its last output must still be read; other processes may have the pipe open
-    end_timer_.start_in(kFinalOutputTimeout, [this] { conclude(); });
+    end_timer_.start_in(kFinalOutputTimeout, [this] { report_end(); });
   }
 }
 
-void BranchConnection::conclude() {
+void BranchConnection::report_end() {
   while (process_.errors && read_errors()) {
   }
   const bool is_local = hosts_.front().is_local;

@@ -57,7 +57,7 @@ class BranchConnection {
   // Returns false when there is nothing more to read now.
   bool read_errors();
   void show_errors();
-  void conclude();
+  void report_end();
   void fail(const std::string& why);
   std::string name() const { return hosts_.front().name; }
 

@@ -23,7 +23,7 @@ constexpr size_t kBlock = 512;
 constexpr size_t kMaxOperands = 16;
 constexpr size_t kMaxTemporaries = 6;
 // A tensor of at least this many bytes does not stay in a cache until the next step.
-constexpr size_t kWorthStreaming = size_t{1} << 24;
+constexpr size_t kMinStreamedBytes = size_t{1} << 24;
 
 // Like memcpy(), but does not read the target's memory first.
 void copy_past_caches(void* to, const void* from, size_t bytes) {
@@ -50,7 +50,7 @@ class BlockElementwise final : public Elementwise {
  public:
   // `total` is the number of elements of the whole tensor.
   BlockElementwise(Scratch<T>& scratch, const std::vector<T*>& bases, size_t total)
-      : scratch_(scratch), bases_(bases), kernels_(kernels<T>()), is_large_(total * sizeof(T) >= kWorthStreaming) {}
+      : scratch_(scratch), bases_(bases), kernels_(kernels<T>()), is_large_(total * sizeof(T) >= kMinStreamedBytes) {}
 
   // Selects the block [begin, begin + size). ATen would compute its first `vectorised` elements with vector
   // instructions.

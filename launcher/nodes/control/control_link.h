@@ -21,7 +21,7 @@
 namespace launcher::control {
 
 // Used instead of a round's number for bytes of the side channel (os/network/side_channel.h).
-inline constexpr std::uint32_t kSideRound = std::uint32_t{1} << 30;
+inline constexpr std::uint32_t kSideChannelRound = std::uint32_t{1} << 30;
 
 class ControlLink {
  public:

@@ -64,8 +64,8 @@ class ClockOffset {
 // coordinator, which needs about 10 us for a ping and its answer (bench/rendezvous).
 inline std::chrono::milliseconds ping_interval(std::chrono::milliseconds timeout, int nodes) {
   constexpr std::chrono::microseconds kPerNode{40};
-  constexpr std::chrono::milliseconds kLongest{250};
-  return std::max(std::min(timeout / 10, kLongest),
+  constexpr std::chrono::milliseconds kMaxInterval{250};
+  return std::max(std::min(timeout / 10, kMaxInterval),
                   std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPerNode));
 }
 

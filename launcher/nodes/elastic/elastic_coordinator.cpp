@@ -110,7 +110,7 @@ void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
     refuse({who + ", which coordinates the job: " + leaving.reason.text, leaving.reason.exit_status});
   } else if (ended_.contains(id)) {
     numbers_.erase(id);  // the node does not want to wait for the others
-    asked_.erase(id);
+    unanswered_.erase(id);
     end_when_all_confirmed();
   } else if (const auto number = numbers_.find(id); number != numbers_.end() && phase_ == Phase::kRunning) {
     // The round began while the node was leaving.
@@ -131,7 +131,7 @@ void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   const std::string who = name(id);
   rejected_.erase(id);
   uninformed_.erase(id);
-  asked_.erase(id);
+  unanswered_.erase(id);
   await_again(id, loss);
   const auto number = numbers_.find(id);
   if (number == numbers_.end()) {
@@ -238,7 +238,7 @@ void ElasticCoordinator::refuse(const JoinFailure& reason) {
 }
 
 bool ElasticCoordinator::has_informed_all() const {
-  return phase_ != Phase::kRefused || reading_.empty() || Clock::now() >= acknowledgement_deadline_;
+  return phase_ != Phase::kRefused || refusals_unread_.empty() || Clock::now() >= acknowledgement_deadline_;
 }
 
 }  // namespace launcher::elastic

@@ -23,7 +23,7 @@ SideChannel::Connection side_connection(control::ControlLink& link) {
           .is_idle = [&link] { return link.is_idle(); },
           .send =
               [&link](std::string_view bytes) {
-                link.relay_bytes(control::kSideRound, bytes);
+                link.relay_bytes(control::kSideChannelRound, bytes);
                 link.flush();
               }};
 }
@@ -230,7 +230,7 @@ void Member::close_relay() {
 // Bytes of an earlier round are for the store of that round, so they are dropped.
 void Member::on_relayed(std::uint32_t round, std::string_view bytes) {
   has_received_much_data_ = true;
-  if (round == control::kSideRound) {
+  if (round == control::kSideChannelRound) {
     const auto& channel = options_.side_channel;
     if (channel && channel->on_coordinator) channel->on_coordinator(bytes);
     return;

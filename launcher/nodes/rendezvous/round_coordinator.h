@@ -77,7 +77,7 @@ class RoundCoordinator {
   virtual bool has_informed_all() const = 0;
   // True when all connected nodes know how the round ended, or when the time for that has expired.
   bool have_all_acknowledged() const {
-    const bool is_known = uninformed_.empty() && reading_.empty();
+    const bool is_known = uninformed_.empty() && refusals_unread_.empty();
     const bool may_come = (!cut_off_.empty() && Clock::now() < cut_off_until_) || awaits_lost_nodes();
     const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
     return phase_ != Phase::kEnding && !is_stop && !may_come && (is_known || Clock::now() >= acknowledgement_deadline_);
@@ -147,9 +147,9 @@ class RoundCoordinator {
   std::map<Id, int> numbers_;     // the node numbers in the running round
   std::size_t others_ = 0;        // launchers in this round besides this one
   std::set<Id> ended_;            // nodes whose ranks have ended well, or were stopped
-  std::set<Id> asked_;            // nodes that have not answered yet
+  std::set<Id> unanswered_;       // nodes that have not answered yet
   std::set<Id> uninformed_;       // nodes that have not learned of the round's end yet
-  std::set<Id> reading_;          // nodes that have not learned of their refusal yet
+  std::set<Id> refusals_unread_;  // nodes that have not learned of their refusal yet
   std::optional<Id> own_;         // this launcher's node
   Clock::time_point deadline_{};  // when to stop to inform nodes, or to wait for a cause
   Clock::time_point acknowledgement_deadline_{};  // when all nodes must have learned how the round or the job ends

@@ -31,7 +31,7 @@ void Efficiency::add(const StepInterval& interval) {
   const double lost =
       std::max(0.0, slowest->own_per_step() - low_median(std::move(own))) * static_cast<double>(slowest->steps);
   lost_ += lost;
-  blame_[slowest->rank] += lost;
+  lost_time_by_rank_[slowest->rank] += lost;
   intervals_.push_back(interval);
   intervals_ = {sum_of(intervals_)};
 }
@@ -69,8 +69,8 @@ std::string Efficiency::text() const {
   if (lost_ < kMinReportedShare * longest) return text + "nearly nothing lost to the slowest rank";
   text +=
       duration_text(static_cast<std::uint64_t>(lost_)) + " (" + percent(lost_ / longest) + ") lost to the slowest rank";
-  const auto worst =
-      std::max_element(blame_.begin(), blame_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto worst = std::max_element(lost_time_by_rank_.begin(), lost_time_by_rank_.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return text + (worst->second > lost_ / 2 ? ", mostly rank " + std::to_string(worst->first) : ", which varies");
 }
 

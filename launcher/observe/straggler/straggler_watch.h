@@ -27,7 +27,7 @@ class Efficiency {
  private:
   std::vector<StepInterval> intervals_;  // at most one: the sum of all
   double lost_ = 0;                      // microseconds per rank that were lost to the slowest rank of each interval
-  std::map<int, double> blame_;          // lost time by the rank that caused it
+  std::map<int, double> lost_time_by_rank_;  // lost time by the rank that caused it
 };
 
 struct StragglerWatchOptions {

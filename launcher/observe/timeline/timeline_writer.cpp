@@ -17,9 +17,9 @@ constexpr int kMaxRankCount = 1 << 20;
 constexpr std::chrono::milliseconds kFlushInterval{500};
 // How long the first records of a node are kept, until its clock is known well. There are ten clock measurements in a
 // second, and a single one may have been delayed.
-constexpr std::chrono::milliseconds kHeldBack{600};
+constexpr std::chrono::milliseconds kMaxHoldTime{600};
 constexpr std::size_t kMaxWaitingEvents = std::size_t{16} << 20;
-constexpr std::size_t kMuchText = std::size_t{1} << 20;
+constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -77,7 +77,7 @@ void TimelineWriter::take(int number, std::optional<ClockDifference> clock, cons
   }
   if (!node.first_bytes) node.first_bytes = Clock::now();
   node.waiting += bytes;
-  if (node.waiting.size() > kMaxWaitingEvents || Clock::now() - *node.first_bytes > kHeldBack) feed(node);
+  if (node.waiting.size() > kMaxWaitingEvents || Clock::now() - *node.first_bytes > kMaxHoldTime) feed(node);
   holds_back_ = true;
 }
 
@@ -97,12 +97,12 @@ void TimelineWriter::after_pass() {
   const auto now = Clock::now();
   bool holds_back = false;
   for (auto& [number, node] : nodes_) {
-    if (node.first_bytes && now - *node.first_bytes > kHeldBack) feed(node);
+    if (node.first_bytes && now - *node.first_bytes > kMaxHoldTime) feed(node);
     holds_back = holds_back || !node.waiting.empty();
   }
   holds_back_ = holds_back;
   events_ = builder_.events();
-  if (file_.waiting() < kMuchText && now - last_flush_ < kFlushInterval) return;
+  if (file_.waiting() < kFlushBytes && now - last_flush_ < kFlushInterval) return;
   last_flush_ = now;
   flush();
 }

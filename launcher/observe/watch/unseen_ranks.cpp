@@ -19,12 +19,12 @@ struct PlaceGroup {
   std::vector<int> ranks{};
 };
 
-constexpr double kMuchOfProcessor = 0.5;  // a processor
+constexpr double kBusyCpuShare = 0.5;  // a processor
 
 std::string state_text(const RankView& rank) {
   if (!rank.process) return "gone";
   // A busy process may be found in another kernel function each time, so it counts as running.
-  return rank.cpu_share > kMuchOfProcessor || rank.process->state == 'R' ? "running" : to_text(*rank.process);
+  return rank.cpu_share > kBusyCpuShare || rank.process->state == 'R' ? "running" : to_text(*rank.process);
 }
 
 // A rank with a page is in a collective when it has not completed one.

@@ -21,7 +21,7 @@ at::Tensor cast(const at::Tensor& tensor, at::ScalarType dtype) {
 }
 
 template <typename Wait>
-void run_quietly(const Wait& wait) noexcept {
+void run_ignoring_errors(const Wait& wait) noexcept {
   try {
     wait();
   } catch (const std::exception&) {
@@ -241,7 +241,7 @@ void UnitGradients::drop_unreduced() {
 }
 
 void UnitGradients::reset() noexcept {
-  if (reduction_ && reduction_->call) run_quietly([this] { reduction_->call->wait(); });
+  if (reduction_ && reduction_->call) run_ignoring_errors([this] { reduction_->call->wait(); });
   reduction_.reset();
   drop_unreduced();
   forget_uses();

@@ -28,7 +28,7 @@ void Assembler::set_ahead(std::int64_t ahead) {
   for (ThreadState& thread : threads_) thread.least = thread.newest;
 }
 
-std::uint64_t Assembler::told(std::uint64_t time, std::uint64_t least) const {
+std::uint64_t Assembler::corrected_time(std::uint64_t time, std::uint64_t least) const {
   const auto wanted = static_cast<std::int64_t>(time - static_cast<std::uint64_t>(ahead_));
   return std::max(least, static_cast<std::uint64_t>(std::max<std::int64_t>(wanted, 0)));
 }
@@ -43,8 +43,8 @@ void Assembler::take(std::size_t lane, std::uint64_t position, std::span<const s
     }
     ThreadState& thread = threads_[lane];
     Record& record = decoded->record;
-    record.time = told(record.time, thread.least);
-    if (record.type == RecordType::kSpan) record.number = told(record.number, thread.least);
+    record.time = corrected_time(record.time, thread.least);
+    if (record.type == RecordType::kSpan) record.number = corrected_time(record.number, thread.least);
     thread.newest = std::max(thread.newest, record.time);
     newest_ = std::max(newest_, record.time);
     take_record(lane, position, record);
@@ -167,7 +167,7 @@ void Assembler::settle() {
 void Assembler::finish(std::uint64_t now) {
   settle();
   settle();
-  now = told(now, newest_);
+  now = corrected_time(now, newest_);
   for (ThreadState& thread : threads_) close(thread, now);
   for (auto& [id, event] : operations_) {
     event.is_unfinished = true;

@@ -58,7 +58,7 @@ class Assembler {
     std::uint64_t pass = 0;
   };
 
-  std::uint64_t told(std::uint64_t time, std::uint64_t least) const;
+  std::uint64_t corrected_time(std::uint64_t time, std::uint64_t least) const;
   void take_record(std::size_t lane, std::uint64_t position, const Record& record);
   void begin(std::size_t lane, std::uint64_t id, const Record& record);
   void end(std::size_t lane, std::uint64_t id, std::uint64_t time);

@@ -68,8 +68,8 @@ struct Timeline::Parts {
     say_problem();
   }
   void say_problem() {
-    if (file.problem().empty() || has_said) return;
-    has_said = true;
+    if (file.problem().empty() || has_reported) return;
+    has_reported = true;
     std::fprintf(stderr, "%sno further events are written to the timeline %s: %s\n", prefix.c_str(),
                  file.path().c_str(), file.problem().c_str());
   }
@@ -78,7 +78,7 @@ struct Timeline::Parts {
   detail::TraceFile file;
   detail::TraceBuilder builder;
   Clock::time_point last_flush = Clock::now();
-  bool has_said = false;
+  bool has_reported = false;
   std::shared_ptr<detail::TimelineRing> ring = detail::private_ring();
   detail::Collector collector;  // declared last: its thread uses the other members
 };

@@ -68,7 +68,7 @@ CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& fo
 }
 
 // While others change a folder, a listing may miss an entry that is renamed but never absent.
-constexpr int kListings = 20;
+constexpr int kMaxListings = 20;
 
 // More saves than a run makes. A manifest that cannot be read now may have a number above all others.
 constexpr int64_t kUnreadSequences = 1'000'000;
@@ -119,7 +119,7 @@ void verify_files(FileSystem& file_system, const std::filesystem::path& folder, 
 
 std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std::filesystem::path& directory) {
   std::vector<CheckpointEntry> found;
-  for (int listing = 0; listing < kListings && found.empty(); ++listing) {
+  for (int listing = 0; listing < kMaxListings && found.empty(); ++listing) {
     const auto names = file_system.entries(directory);
     if (names.empty()) break;
     for (const auto& name : names) {

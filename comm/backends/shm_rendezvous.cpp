@@ -36,10 +36,10 @@ std::string gloo_key(int rank) {
   return "0/" + std::to_string(rank);
 }
 const std::string kArrivalsKey = "shm/come";
-const std::string kHosts = "shm/hosts";
-const std::string kDecision = "shm/decision";
+const std::string kHostsKey = "shm/hosts";
+const std::string kDecisionKey = "shm/decision";
 
-bool has_equal(std::vector<int> hosts) {
+bool has_duplicates(std::vector<int> hosts) {
   std::ranges::sort(hosts);
   return std::ranges::adjacent_find(hosts) != hosts.end();
 }
@@ -63,8 +63,8 @@ class Rendezvous {
   ShmRendezvous run(const std::string& host) {
     put(host_key(info_.rank), host);
     const bool is_first = store_.add(kArrivalsKey, 1) == 1;
-    if (is_first) put(kHosts, hosts_of_all());
-    const std::string hosts = get(kHosts);
+    if (is_first) put(kHostsKey, hosts_of_all());
+    const std::string hosts = get(kHostsKey);
     ShmRendezvous result;
     if (hosts.starts_with(kPython)) {
       result.python = std::stoi(hosts.substr(kPython.size()));
@@ -73,10 +73,10 @@ class Rendezvous {
     std::istringstream numbers(hosts);
     for (int number = 0; numbers >> number;) result.hosts.push_back(number);
     attach(result);
-    if (is_first) put(kDecision, first_objection());
-    result.why_not = get(kDecision);
+    if (is_first) put(kDecisionKey, first_objection());
+    result.why_not = get(kDecisionKey);
     if (!result.why_not.empty()) result.segment.reset();
-    result.any_host_shares = result.why_not.empty() && has_equal(result.hosts);
+    result.any_host_shares = result.why_not.empty() && has_duplicates(result.hosts);
     if (result.segment) result.segment->forget_ticket();
     return result;
   }

@@ -158,7 +158,7 @@ Awaited Collective::awaited(const SlotAccess& slots) const {
 }
 
 // Who fills a later round waits for slots that this rank still reads.
-bool Collective::concerns_others() const {
+bool Collective::is_needed_by_others() const {
   return filled_ < plan_.rounds || (plan_.combines && combined_ < plan_.rounds) || taken_ + kSlots < plan_.rounds;
 }
 

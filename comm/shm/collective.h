@@ -45,7 +45,7 @@ class Collective : public JointOperation {
   void set_purpose(uint16_t purpose) final { plan_.signature.purpose = purpose; }
   bool advance(SlotAccess& slots, bool& moved) final;
   Awaited awaited(const SlotAccess& slots) const final;
-  bool concerns_others() const final;
+  bool is_needed_by_others() const final;
 
  protected:
   enum class Sources { kNone, kAll, kRoot };

@@ -44,7 +44,9 @@ class Driver {
   /// Of the joint operations the one that was started last, or null.
   JointPtr last() const { return joint_operations_.empty() ? nullptr : joint_operations_.back(); }
   /// Whether other ranks may wait for something other than what is left of one joint operation.
-  bool concerns_others() const { return joint_operations_.size() != 1 || joint_operations_.front()->concerns_others(); }
+  bool is_needed_by_others() const {
+    return joint_operations_.size() != 1 || joint_operations_.front()->is_needed_by_others();
+  }
   /// The operations that have ended since the list was last cleared.
   std::vector<OperationPtr>& ended() { return ended_; }
   /// Ends all operations with `error` and announces to the other ranks that this rank has stopped. If it `has_failed`,

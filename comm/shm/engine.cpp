@@ -165,15 +165,15 @@ void Engine::tell(Lock& lock, const std::vector<OperationPtr>& ended) {
 }
 
 // With the lock, when no thread drives.
-bool Engine::concerns_others() const {
-  return pending_ != 1 || driver_.concerns_others();
+bool Engine::is_needed_by_others() const {
+  return pending_ != 1 || driver_.is_needed_by_others();
 }
 
 // With the lock. What is left is the thread's, unless somebody who waits takes it first.
 void Engine::hand_over() {
   if (pending_ == 0 || is_driven_ || queue_.is_stopping()) return;
   if (usable_threads_ == 0) start_thread();
-  if (concerns_others()) is_urgent_ = true;
+  if (is_needed_by_others()) is_urgent_ = true;
   if (is_urgent_ || !checks_later_) for_thread_.notify_all();
 }
 

@@ -67,7 +67,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void forget(size_t ended);
   void hand_over();
   void tell(Lock& lock, const std::vector<OperationPtr>& ended);
-  bool concerns_others() const;
+  bool is_needed_by_others() const;
   void check_later(Lock& lock);
   void await_role(Lock& lock);
   void finish(Lock& lock);

@@ -158,7 +158,7 @@ class UnevenExchange final : public JointOperation {
   Awaited awaited(const SlotAccess& slots) const override {
     return second_ ? second_->awaited(slots) : first_->awaited(slots);
   }
-  bool concerns_others() const override { return !second_ || second_->concerns_others(); }
+  bool is_needed_by_others() const override { return !second_ || second_->is_needed_by_others(); }
 
  private:
   void check_sizes() const {

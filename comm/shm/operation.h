@@ -70,7 +70,7 @@ class JointOperation : public Operation {
   /// What a step could not be done without; after advance() has moved nothing.
   virtual Awaited awaited(const SlotAccess& slots) const = 0;
   /// Whether other ranks wait for a step of this one; else what is left is its own affair.
-  virtual bool concerns_others() const = 0;
+  virtual bool is_needed_by_others() const = 0;
 };
 
 /// What a caller does beside an operation that it waits for.

@@ -276,7 +276,7 @@ void check_scans(const jpeg_decompress_struct& decoder, const Image& image, Erro
 
 /// Reads one row of CMYK and converts it to RGB. Adobe's and other programs write inverted inks, so that 255 means no
 /// ink; Pillow treats every file that way.
-void read_inks(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint8_t* rgb) {
+void read_cmyk_row(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint8_t* rgb) {
   JSAMPROW row = inks.data();
   jpeg_read_scanlines(&decoder, &row, 1);
   for (uint8_t& ink : inks) ink = static_cast<uint8_t>(255 - ink);
@@ -359,7 +359,7 @@ Outcome decode(JpegRead& read) {
   while (decoder.output_scanline < last) {
     JSAMPROW row = add_row(image.pixels, row_bytes);
     if (has_inks) {
-      read_inks(decoder, read.inks, row);
+      read_cmyk_row(decoder, read.inks, row);
     } else {
       jpeg_read_scanlines(&decoder, &row, 1);
     }

@@ -49,7 +49,7 @@ uint8_t unmultiplied(uint8_t value, uint8_t opacity) {
 }
 
 /// The meaning of the samples of a pixel.
-enum class Colors { kTable, kRgb, kMultiplied, kInks, kRgba };
+enum class Colors { kTable, kRgb, kMultiplied, kCmyk, kRgba };
 
 /// Converts rows of samples to RGB, and places them according to the EXIF orientation.
 class TiffPicture {
@@ -101,7 +101,7 @@ class TiffPicture {
   void convert(const TiffRow& row, uint8_t* rgb) {
     const int bits = layout_.bits;
     const int samples = layout_.is_separate ? 1 : layout_.samples;
-    if (colors_ == Colors::kInks) {
+    if (colors_ == Colors::kCmyk) {
       inks_.resize(static_cast<size_t>(4 * row.columns));
       for (int64_t i = 0; i < row.columns; ++i) {
         for (int64_t c = 0; c < 4; ++c) {
@@ -187,7 +187,7 @@ Colors colors_of(const TiffLayout& layout) {
     case PHOTOMETRIC_RGB:
       return layout.is_premultiplied && layout.samples > 3 ? Colors::kMultiplied : Colors::kRgb;
     case PHOTOMETRIC_SEPARATED:
-      return Colors::kInks;
+      return Colors::kCmyk;
     default:
       return Colors::kTable;
   }

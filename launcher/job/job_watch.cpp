@@ -34,7 +34,7 @@ JobWatch::JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const 
            .program = options.program,
            .start = std::chrono::system_clock::now()},
       timeline_(loop, messages, options, std::move(channel)) {
-  status_.emplace(loop, job_.pid, [this](const std::string& question) { return answer(question); });
+  status_.emplace(loop, job_.pid, [this](const std::string& request) { return answer(request); });
   if (!status_->problem().empty()) messages_.print("ddprun status cannot show this job: " + status_->problem());
   if (options_.metrics_port) {
     metrics_.emplace(loop, MetricsAddress{options_.metrics_host, *options_.metrics_port},
@@ -205,15 +205,15 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
                              : "the last collectives of the ranks could not be written to " + folder);
 }
 
-std::string JobWatch::answer(const std::string& question) {
+std::string JobWatch::answer(const std::string& request) {
   constexpr std::string_view kTimeline = "timeline ";
-  const std::string line = question.substr(0, question.find('\n'));
+  const std::string line = request.substr(0, request.find('\n'));
   if (StackAnswers::is_stack_request(line)) {
     if (!hang_watch_) return "error: no rank is running\n";
     return stack_answers_.answer(line, hang_watch_->stacks(), supervisor_->watched_ranks());
   }
-  if (!question.starts_with(kTimeline)) return json_text(document());
-  return timeline_.command(question.substr(kTimeline.size(), question.find('\n') - kTimeline.size())) + "\n";
+  if (!request.starts_with(kTimeline)) return json_text(document());
+  return timeline_.command(request.substr(kTimeline.size(), request.find('\n') - kTimeline.size())) + "\n";
 }
 
 nlohmann::ordered_json JobWatch::document() const {

@@ -71,7 +71,7 @@ class JobWatch {
   std::optional<GpuState> gpu_of(int rank) const;
   void keep_flight_records(const std::vector<RankView>& views);
   nlohmann::ordered_json document() const;
-  std::string answer(const std::string& question);
+  std::string answer(const std::string& request);
 
   EventLoop& loop_;
   Messages& messages_;

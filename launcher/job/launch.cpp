@@ -191,7 +191,7 @@ void print_remarks(const Options& options) {
   if (options.part_descriptor || options.mode == Options::Mode::kCheck) return;
   for (const std::string& line : options.remarks) print_line(line);
   for (const std::string& line : suspicious_exports(options)) print_line(line);
-  if (const auto line = unused_identity(options)) print_line(*line);
+  if (const auto line = unused_ssh_identity(options)) print_line(*line);
   if (const auto line = suspicious_module(options)) print_line(*line);
   if (const auto line = boolean_as_program(options)) print_line(*line);
   if (const auto line = launcher_in_rank(options)) print_line(*line);

@@ -289,7 +289,7 @@ std::string no_program_text(std::span<const std::string> words) {
          ". Write a value before the program: ddprun " + ddp::detail::joined(before, " ") + " VALUE " + words.back();
 }
 
-std::optional<std::string> unused_identity(const Options& options) {
+std::optional<std::string> unused_ssh_identity(const Options& options) {
   if (options.ssh.identity.empty() || !options.hosts.empty() || !options.host_file.empty()) return std::nullopt;
   return "--ssh_identity " + options.ssh.identity +
          " has no effect without -H or --hostfile; to read standard input from a file (srun's -i) put < FILE at the "

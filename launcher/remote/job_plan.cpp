@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 23> kHostSpecificVariables = {
     "master_addr",  "master_port", "standalone",     "rdzv_backend",  "rdzv_endpoint", "rdzv_secret_file",
     "rdzv_id",      "rdzv_conf",   "nproc_per_node", "check",         "node_order"};
 
-constexpr std::size_t kAllWindows = std::size_t{64} << 20;
+constexpr std::size_t kTotalWindowBytes = std::size_t{64} << 20;
 constexpr std::size_t kMinWindow = std::size_t{16} << 10;
 constexpr std::size_t kMaxWindow = std::size_t{256} << 10;
 
@@ -147,7 +147,8 @@ std::string rendezvous_host(const std::vector<JobNode>& nodes, const std::map<st
 }
 
 std::uint32_t output_window(std::size_t hosts) {
-  return static_cast<std::uint32_t>(std::clamp(kAllWindows / std::max<std::size_t>(hosts, 1), kMinWindow, kMaxWindow));
+  return static_cast<std::uint32_t>(
+      std::clamp(kTotalWindowBytes / std::max<std::size_t>(hosts, 1), kMinWindow, kMaxWindow));
 }
 
 std::vector<std::uint32_t> input_nodes(const std::vector<JobNode>& nodes, const StandardInput& input) {

@@ -299,11 +299,11 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
   }
   if (displays_) displays_->for_each([](LiveDisplay& display) { display.leave(); });
   while ((!output_->is_empty() || !error_->is_empty()) && !give_up()) loop_.run_once();
-  drop_rest();
+  log_remaining_output();
 }
 
 // Copies the rest of the output only to the log files, so a slow reader of ddprun's output does not delay them.
-void OutputRelay::drop_rest() {
+void OutputRelay::log_remaining_output() {
   unshown_ = 0;
   for (const auto& source : sources_) {
     for (int reads = 0; reads < kMaxFinalReads && source->fd && read(*source); ++reads) {

@@ -95,7 +95,7 @@ class OutputRelay : public Messages {
   void watch(Source& source, bool on);
   void end(Source& source);
   void on_space_available();
-  void drop_rest();
+  void log_remaining_output();
   void note_problem(const std::string& text);
   void note_log_problem(const LogFile& file);
 

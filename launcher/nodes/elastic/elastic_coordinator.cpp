@@ -58,7 +58,7 @@ void ElasticCoordinator::set_timer() {
 void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {
   if (has_handed_over_) return;
   for (const auto& [id, reason] : decisions.rejected) reject(id, reason);
-  for (const auto& [id, text] : decisions.told) links_.send(id, control::Waiting{text, rounds_.is_running()});
+  for (const auto& [id, text] : decisions.notices) links_.send(id, control::Waiting{text, rounds_.is_running()});
   if (decisions.end) refuse(*decisions.end);
   if (decisions.begin) begin(*decisions.begin);
   if (decisions.stop) stop_round(*decisions.stop);

@@ -91,7 +91,7 @@ class Rounds {
     std::optional<std::string> stop = std::nullopt;  // end the running round for this reason, and begin another one
     std::optional<JoinFailure> end = std::nullopt;   // end the job
     std::vector<std::pair<Id, JoinFailure>> rejected{};
-    std::vector<std::pair<Id, std::string>> told{};  // texts for the users of nodes
+    std::vector<std::pair<Id, std::string>> notices{};  // texts for the users of nodes
   };
 
   Rounds(RoundsOptions options, Time now, const History& history = {});

@@ -232,7 +232,7 @@ void Member::on_relayed(std::uint32_t round, std::string_view bytes) {
   has_received_much_data_ = true;
   if (round == control::kSideChannelRound) {
     const auto& channel = options_.side_channel;
-    if (channel && channel->on_coordinator) channel->on_coordinator(bytes);
+    if (channel && channel->on_coordinator_bytes) channel->on_coordinator_bytes(bytes);
     return;
   }
   if (static_cast<int>(round) == round_ && store_channel_ && store_channel_->on_bytes) store_channel_->on_bytes(bytes);

@@ -143,8 +143,8 @@ void RoundCoordinator::set_acknowledgement_deadline() {
 void RoundCoordinator::on_side_channel(Id id, std::string_view bytes) const {
   const auto number = numbers_.find(id);
   const auto& channel = options_.side_channel;
-  if (number != numbers_.end() && channel && channel->on_member)
-    channel->on_member(number->second, links_.steady_difference(id), bytes);
+  if (number != numbers_.end() && channel && channel->on_member_bytes)
+    channel->on_member_bytes(number->second, links_.steady_difference(id), bytes);
 }
 
 void RoundCoordinator::on(Id id, const control::Failed& failed) {
@@ -317,10 +317,10 @@ void RoundCoordinator::end_stop() {
   links_.send_to_all(control::AllStopped{round_, stop_status_});
 }
 
-void RoundCoordinator::on(Id id, const control::Acknowledged& heard) {
+void RoundCoordinator::on(Id id, const control::Acknowledged& acknowledged) {
   refusals_unread_.erase(id);
   cut_off_.erase(id);
-  if (heard.round == round_) uninformed_.erase(id);
+  if (acknowledged.round == round_) uninformed_.erase(id);
 }
 
 // Forwards a text unchanged; only the sender's number is filled in.

@@ -171,7 +171,7 @@ class RoundCoordinator {
   void on(Id id, const control::Failed& failed);
   void on(Id id, const control::CoordinatorSilent& given_up);
   void on(Id id, const control::Report& report);
-  void on(Id id, const control::Acknowledged& heard);
+  void on(Id id, const control::Acknowledged& acknowledged);
   void on(Id id, const control::Stopped& stopped);
   void on(Id id, const control::Ended& ended);
   void on(Id id, const control::Word& word);

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How many times the command asks whether the records are in the file.
-constexpr int kMaxQuestions = 500;
+constexpr int kMaxRequests = 500;
 constexpr auto kQueryPause = 20ms;
 
 struct Order {
@@ -83,7 +83,7 @@ int run_timeline_command(std::span<const std::string> arguments) {
   }
   const std::string words = order.word + (order.file.empty() ? "" : " " + order.file);
   std::string answer = answer_to(jobs.front().socket, words);
-  for (int i = 0; i < kMaxQuestions && answer == JobTimeline::kStopping; ++i) {
+  for (int i = 0; i < kMaxRequests && answer == JobTimeline::kStopping; ++i) {
     std::this_thread::sleep_for(kQueryPause);
     answer = answer_to(jobs.front().socket, "stopped");
   }

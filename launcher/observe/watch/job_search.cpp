@@ -53,9 +53,9 @@ bool read_some(Asked& asked) {
   return false;
 }
 
-void ask_all(std::vector<Asked>& all, const std::string& question) {
+void ask_all(std::vector<Asked>& all, const std::string& request) {
   for (Asked& asked : all) {
-    asked.is_over = !asked.fd || ::send(asked.fd.get(), question.data(), question.size(), MSG_NOSIGNAL) < 0;
+    asked.is_over = !asked.fd || ::send(asked.fd.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0;
   }
   const auto deadline = Clock::now() + kSearchTimeout;
   while (true) {
@@ -150,10 +150,10 @@ std::vector<std::string> all_sockets() {
 
 }  // namespace
 
-std::optional<std::string> ask(const std::string& socket, const std::string& question) {
+std::optional<std::string> ask(const std::string& socket, const std::string& request) {
   std::vector<Asked> one(1);
   one.front().fd = connect_to(socket);
-  ask_all(one, question);
+  ask_all(one, request);
   std::string& answer = one.front().answer;
   return answer.empty() ? std::nullopt : std::optional(std::move(answer));
 }

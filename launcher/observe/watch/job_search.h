@@ -1,4 +1,4 @@
-// Finds this user's jobs on this machine and asks them questions; for root also the jobs of all users.
+// Finds this user's jobs on this machine and sends them requests; for root also the jobs of all users.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +29,7 @@ bool names_all_users(const std::string& word);
 // The scope of --all_users: all users for root; for others their own jobs, with a message.
 JobScope scope_of_all_users();
 // Sends one line to the ddprun at `socket` and returns its answer; nothing when it ends before it answers.
-std::optional<std::string> ask(const std::string& socket, const std::string& question);
+std::optional<std::string> ask(const std::string& socket, const std::string& request);
 // Prints that there is no such job, and returns the exit status.
 int refuse_job(const std::string& job, JobScope whose = JobScope::kOwn);
 

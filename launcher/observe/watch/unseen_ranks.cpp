@@ -60,16 +60,16 @@ std::vector<PlaceGroup> places_of(const std::vector<RankView>& ranks) {
 }
 
 std::string sentence_of(const std::vector<PlaceGroup>& places) {
-  constexpr std::size_t kNamed = 4;
+  constexpr std::size_t kMaxNamedRanks = 4;
   std::string text;
-  for (std::size_t i = 0; i < std::min(places.size(), kNamed); ++i) {
+  for (std::size_t i = 0; i < std::min(places.size(), kMaxNamedRanks); ++i) {
     const PlaceGroup& place = places[i];
     text += (i == 0 ? "" : "; ") + rank_ranges(place.ranks);
     const bool has_ended = place.text.starts_with("ended");
     text += place.ranks.size() == 1 ? (has_ended ? " has " : " is ") : (has_ended ? " have " : " are ");
     text += place.text;
   }
-  return places.size() > kNamed ? text + "; and so on" : text;
+  return places.size() > kMaxNamedRanks ? text + "; and so on" : text;
 }
 
 void append(std::vector<int>& ranks, const PlaceGroup& place) {

@@ -37,12 +37,12 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
 
 // The places of all of them, as far as a sentence has room.
 std::string whereabouts_of_all(const std::vector<const RankView*>& ranks, std::uint64_t now) {
-  constexpr std::size_t kNamed = 4;
+  constexpr std::size_t kMaxNamedRanks = 4;
   std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMaxNamedRanks); ++i) {
     text += (i == 0 ? "" : "; ") + whereabouts(*ranks[i], now, rank_ranges({ranks[i]->rank}).c_str());
   }
-  return ranks.size() > kNamed ? text + "; and others" : text;
+  return ranks.size() > kMaxNamedRanks ? text + "; and others" : text;
 }
 
 std::vector<int> ranks_of(const std::vector<const RankView*>& views) {

@@ -37,8 +37,8 @@ class SideChannel {
 
   // Set by the user of the channel. They receive bytes from the coordinator, and from a member: its node, and what is
   // known of its steady clock.
-  std::function<void(std::string_view bytes)> on_coordinator{};
-  std::function<void(int node, std::optional<ClockDifference> clock, std::string_view bytes)> on_member{};
+  std::function<void(std::string_view bytes)> on_coordinator_bytes{};
+  std::function<void(int node, std::optional<ClockDifference> clock, std::string_view bytes)> on_member_bytes{};
 
   bool has_coordinator() const { return connection_ && connection_->is_open(); }
   // Whether more should be sent now; the ranks' store uses the connection, too.

@@ -43,8 +43,8 @@ void fill(std::optional<Sourced<Value>>& place, const std::optional<Sourced<Valu
 
 std::string sources_text(const ScheduledPlace& place) {
   std::string text;
-  for (const auto* told : {&place.nnodes, &place.node_rank}) {
-    if (*told) ddp::detail::append_item(text, (*told)->why);
+  for (const auto* sourced : {&place.nnodes, &place.node_rank}) {
+    if (*sourced) ddp::detail::append_item(text, (*sourced)->why);
   }
   return text;
 }

@@ -153,8 +153,8 @@ TEST_CASE_METHOD(RoundsTest,
 TEST_CASE_METHOD(RoundsTest, "Rounds: a spare is told so, and takes the place of a node that is lost") {
   begin({0, 1, 2});
   const auto spare = come(3);
-  REQUIRE(spare.told.size() == 1);
-  CHECK_THAT(spare.told[0].second, ContainsSubstring("spare"));
+  REQUIRE(spare.notices.size() == 1);
+  CHECK_THAT(spare.notices[0].second, ContainsSubstring("spare"));
   rounds.left(1, now);
   REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
   CHECK(begin_again({0, 2}) == std::vector<Id>{0, 2, 3});
@@ -166,7 +166,7 @@ TEST_CASE_METHOD(RoundsTest, "Rounds: a node that comes later is taken in at the
   REQUIRE(rounds.at(now + options.last_call).begin);
   const auto late = come(2);
   CHECK_FALSE(late.stop);
-  CHECK_THAT(late.told.at(0).second, ContainsSubstring("next restart"));
+  CHECK_THAT(late.notices.at(0).second, ContainsSubstring("next restart"));
   REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
   CHECK(begin_again({0, 1}) == std::vector<Id>{0, 1, 2});
 }

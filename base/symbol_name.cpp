@@ -40,7 +40,7 @@ class Outline {
 
   std::string encoding() {
     const Deeper deeper(*this);
-    if (depth_ > kDeepest) return fail();
+    if (depth_ > kMaxDepth) return fail();
     std::string name = this->name();
     return name + "(...)";
   }
@@ -170,7 +170,7 @@ class Outline {
   // Skips types, values and expressions up to the E that closes the current level.
   void skip_to_end(bool is_expression = false) {
     const Deeper deeper(*this);
-    if (depth_ > kDeepest) fail();
+    if (depth_ > kMaxDepth) fail();
     while (is_good_ && !take("E")) {
       if (at_ >= text_.size()) {
         fail();
@@ -184,9 +184,9 @@ class Outline {
 
   // Recognizes the operators whose second letter would otherwise be parsed as an opening or closing code.
   bool is_operator() const {
-    constexpr std::string_view kThem = "aNaSdVeOeqlSlemImLmloRoopLplmirMrSrslsgeanntcostszstadnwcldtptsrcv";
-    for (std::size_t i = 0; i + 1 < kThem.size(); i += 2) {
-      if (kThem[i] == peek() && kThem[i + 1] == peek(1)) return true;
+    constexpr std::string_view kOperatorCodes = "aNaSdVeOeqlSlemImLmloRoopLplmirMrSrslsgeanntcostszstadnwcldtptsrcv";
+    for (std::size_t i = 0; i + 1 < kOperatorCodes.size(); i += 2) {
+      if (kOperatorCodes[i] == peek() && kOperatorCodes[i + 1] == peek(1)) return true;
     }
     return false;
   }
@@ -248,7 +248,7 @@ class Outline {
     Deeper& operator=(const Deeper&) = delete;
     int& depth;
   };
-  static constexpr int kDeepest = 200;
+  static constexpr int kMaxDepth = 200;
 
   std::string_view text_;
   std::size_t at_ = 0;

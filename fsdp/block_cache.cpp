@@ -84,10 +84,10 @@ c10::DataPtr BlockCache::allocate(size_t bytes) {
     prefer_huge_pages(block->memory, bytes);
   }
   void* data = block->memory.get();
-  return {data, block.release(), &give_back, c10::Device(c10::kCPU)};
+  return {data, block.release(), &release_block, c10::Device(c10::kCPU)};
 }
 
-void BlockCache::give_back(void* pointer) {
+void BlockCache::release_block(void* pointer) {
   const std::unique_ptr<Block> block(static_cast<Block*>(pointer));
   State& state = *block->state;
   const std::lock_guard lock(state.mutex);

@@ -108,10 +108,10 @@ void ShardedModel::begin_forward() {
   records_ = at::GradMode::is_enabled();
   trace_.begin_forward(records_, reduces && is_last_backward);
   // Python's order includes forwards without gradients, and therefore determines what it prefetches.
-  follow(schedule_.begin_forward(records_ || has_python_ranks_), /*has_differentiable_input=*/false);
+  apply_steps(schedule_.begin_forward(records_ || has_python_ranks_), /*has_differentiable_input=*/false);
 }
 
-void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input) {
+void ShardedModel::apply_steps(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input) {
   for (const UnitSchedule::Step& step : steps) {
     Unit& one = unit(step.unit);
     if (step.kind == UnitSchedule::Step::Kind::kClose) {
@@ -145,7 +145,7 @@ void ShardedModel::drop_prefetched() {
 }
 
 void ShardedModel::end_forward() {
-  follow(schedule_.end_forward(), false);
+  apply_steps(schedule_.end_forward(), false);
   drop_prefetched();
   in_forward_ = false;
   wait_for_host_memory();
@@ -224,7 +224,7 @@ void ShardedModel::use_in_forward(const ParameterUse& use) {
   for (const ParameterStorage* storage : use.parameters) {
     if (std::ranges::find(used, storage->unit()) == used.end()) used.push_back(storage->unit());
   }
-  follow(schedule_.use_in_forward(used), use.has_differentiable_input);
+  apply_steps(schedule_.use_in_forward(used), use.has_differentiable_input);
   // A backward within the forward may have freed the units.
   for (const int number : used) {
     unit(number).start_gather();

@@ -76,7 +76,7 @@ class ShardedModel final : public ParameterOwner {
   bool all_are_kept_for_program(const ParameterUse& use) const;
   void use_in_forward(const ParameterUse& use);
   void use_in_backward(int number);
-  void follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input);
+  void apply_steps(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input);
   void begin_backward_once();
   void prepare_backward_of(int number, bool needs_values);
   void prefetch_for_forward(const UnitTraits& traits, std::optional<int> by_default);

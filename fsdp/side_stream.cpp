@@ -5,7 +5,7 @@
 namespace ddp::fsdp {
 namespace {
 
-void make_wait(const c10::Stream& later, const c10::Stream& earlier) {
+void wait_stream(const c10::Stream& later, const c10::Stream& earlier) {
   c10::Event reached(earlier.device_type());
   reached.record(earlier);
   reached.block(later);
@@ -27,11 +27,11 @@ c10::OptionalStreamGuard SideStream::enter() {
 }
 
 void SideStream::follow_current() {
-  if (has_streams()) make_wait(stream(), current());
+  if (has_streams()) wait_stream(stream(), current());
 }
 
 void SideStream::lead_current() {
-  if (has_streams()) make_wait(current(), stream());
+  if (has_streams()) wait_stream(current(), stream());
 }
 
 void SideStream::mark() {

@@ -66,7 +66,7 @@ class Walk {
     const Slice* awaited = nullptr;
     const auto after =
         std::partition_point(own.begin(), own.end(), [&](const Slice& each) { return each.begin < end; });
-    for (auto each = after; each != own.begin() && std::distance(each, after) < kLookedAt;) {
+    for (auto each = after; each != own.begin() && std::distance(each, after) < kNeighboursChecked;) {
       --each;
       if (each->end > begin && (awaited == nullptr || each->end > awaited->end)) awaited = &*each;
     }
@@ -103,8 +103,8 @@ class Walk {
     const Slice* best = nullptr;
     const auto near = std::partition_point(line.collectives.begin(), line.collectives.end(),
                                            [&](const Slice& each) { return each.begin < wanted.begin; });
-    const auto first = near - std::min<std::ptrdiff_t>(near - line.collectives.begin(), kLookedAt);
-    const auto last = near + std::min<std::ptrdiff_t>(line.collectives.end() - near, kLookedAt);
+    const auto first = near - std::min<std::ptrdiff_t>(near - line.collectives.begin(), kNeighboursChecked);
+    const auto last = near + std::min<std::ptrdiff_t>(line.collectives.end() - near, kNeighboursChecked);
     for (auto each = first; each != last; ++each) {
       if (each->name != wanted.name || each->number != wanted.number) continue;
       if (best == nullptr || std::abs(each->begin - wanted.begin) < std::abs(best->begin - wanted.begin)) best = &*each;
@@ -123,7 +123,7 @@ class Walk {
     }
   }
 
-  static constexpr std::ptrdiff_t kLookedAt = 512;
+  static constexpr std::ptrdiff_t kNeighboursChecked = 512;
   const std::map<int, RankLine>& lines_;
   std::vector<PathPart> path_;
 };

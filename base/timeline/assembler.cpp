@@ -8,7 +8,7 @@ namespace {
 
 // Limits of memory use. No real program nests more deeply or has more operations open, so whatever exceeds them is an
 // error.
-constexpr std::size_t kDeepest = 1000;
+constexpr std::size_t kMaxDepth = 1000;
 constexpr std::size_t kMaxOpenEvents = 1 << 16;
 constexpr std::size_t kRecentPhases = 16;
 constexpr std::size_t kRecentSpans = 256;
@@ -85,7 +85,7 @@ void Assembler::begin(std::size_t lane, std::uint64_t id, const Record& record) 
   if (is_within_thread(record.kind)) {
     ThreadState& thread = threads_[lane];
     event.lane = thread.number;
-    if (thread.stack.size() >= kDeepest) {
+    if (thread.stack.size() >= kMaxDepth) {
       ++damaged_;
       return;
     }

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 // The time between two passes: short enough that a busy lane does not fill up, long enough that the cost is not
 // measurable.
-constexpr std::chrono::milliseconds kShortest = 1ms;
+constexpr std::chrono::milliseconds kMinPause = 1ms;
 constexpr std::chrono::milliseconds kMaxPause = 50ms;
 constexpr double kHighFill = 0.25;
 constexpr double kLowFill = 0.05;
@@ -186,7 +186,7 @@ double Collector::read_all() {
 }
 
 void Collector::run() {
-  std::chrono::milliseconds pause = kShortest;
+  std::chrono::milliseconds pause = kMinPause;
   std::unique_lock lock(mutex_);
   while (!is_ending_ || !tasks_.empty()) {
     for (auto& task : std::exchange(tasks_, {})) {
@@ -198,7 +198,7 @@ void Collector::run() {
     const double used = read_all();
     after_pass_();
     lock.lock();
-    if (used > kHighFill) pause = kShortest;
+    if (used > kHighFill) pause = kMinPause;
     if (used < kLowFill) pause = std::min(2 * pause, kMaxPause);
     const auto is_called = [&] { return is_ending_ || !tasks_.empty(); };
     if (sources_.empty()) {

@@ -69,8 +69,8 @@ class Walker {
     if (depth > kMaxDepth) throw FormatError("its containers are nested too deeply");
     if (value.is(Kind::kTensor)) {
       // A reader needs about half a kilobyte of memory for each tensor, and a pickle may name a tensor in 7 bytes.
-      constexpr size_t kOfTensor = 448;
-      budget_.spend(kOfTensor + prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
+      constexpr size_t kTensorCost = 448;
+      budget_.spend(kTensorCost + prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
       claim(prefix);
       found_.tensors.emplace(prefix, value.tensor());
       return;

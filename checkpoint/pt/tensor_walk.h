@@ -20,8 +20,8 @@ class Budget {
 
   /// Pays for one thing and `bytes` beside it. Throws FormatError when too much was spent.
   void spend(size_t bytes) {
-    constexpr size_t kEach = 64;
-    spent_ += kEach + bytes;
+    constexpr size_t kCostPerItem = 64;
+    spent_ += kCostPerItem + bytes;
     if (spent_ > max_) throw FormatError("its containers name the same values too often");
   }
 

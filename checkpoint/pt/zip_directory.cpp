@@ -96,8 +96,8 @@ Place read_end(const Tail& tail) {
   const auto large = read_large_end(tail, small_end);
   // The small record repeats each value that fits into it.
   const auto repeats = [](uint64_t small, uint64_t value, uint64_t most) { return small == std::min(value, most); };
-  if (!repeats(entries, large.entries, 0xffff) || !repeats(size, large.size, kIn64) ||
-      !repeats(position, large.position, kIn64)) {
+  if (!repeats(entries, large.entries, 0xffff) || !repeats(size, large.size, kValueInZip64) ||
+      !repeats(position, large.position, kValueInZip64)) {
     end.fail();
   }
   return large;
@@ -109,7 +109,7 @@ bool read_extra(std::string_view extra, DirectoryEntry& entry) {
   auto& header = entry.header;
   std::vector<uint64_t*> needed;
   for (auto* value : {&header.size, &header.stored, &entry.position}) {
-    if (*value == kIn64) needed.push_back(value);
+    if (*value == kValueInZip64) needed.push_back(value);
   }
   bool is_bare = true;
   std::optional<std::string_view> large;

@@ -117,8 +117,8 @@ class OneCall final : public PendingCall {
     end_in(group_.state().log(), call_.is_collective, number_, wait.since());
     if (after_) after_();
     // The tensors may be used, and released, on another stream than the one on which they were allocated.
-    used_here(call_.tensors);
-    used_here(call_.results);
+    record_current_stream(call_.tensors);
+    record_current_stream(call_.results);
     origin_.follow_here();  // for temporary tensors of the caller's
   }
   bool has_arrived() override { return !work_ || work_->isCompleted(); }

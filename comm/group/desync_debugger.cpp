@@ -51,10 +51,10 @@ void DesyncDebugger::add(const std::string& group, const std::shared_ptr<const C
 }
 
 void DesyncDebugger::serve() noexcept {
-  constexpr auto kForGood = std::chrono::hours(24 * 365);
+  constexpr auto kForever = std::chrono::hours(24 * 365);
   for (int64_t number = 1; !stopping_; ++number) {
     try {
-      store_->wait({keys::question(rank_, number)}, kForGood);
+      store_->wait({keys::question(rank_, number)}, kForever);
       if (!stopping_) answer(number);
     } catch (const std::exception&) {  // the store has closed, or this rank is leaving it
       return;

@@ -143,12 +143,12 @@ class Connection {
   // While backends connect, they do not notice that a member has ended or that this rank has closed the group.
   ConnectedGroup connect_watched(const GroupPlan& group, const std::function<bool()>& is_closed) const {
     if (group.device.is_cuda()) return connect_group(group);  // the calling thread's current device matters
-    constexpr milliseconds kBetweenLooks{200};
+    constexpr milliseconds kCheckInterval{200};
     std::packaged_task<ConnectedGroup()> task([group] { return connect_group(group); });
     std::future<ConnectedGroup> connected = task.get_future();
     std::thread thread(std::move(task));
     try {
-      while (connected.wait_for(kBetweenLooks) != std::future_status::ready) {
+      while (connected.wait_for(kCheckInterval) != std::future_status::ready) {
         if (is_closed()) throw MemberGone("the group was closed while it was being connected");
         refuse_if_any_is_gone();
       }

@@ -283,7 +283,7 @@ void GradientRouter::finish() {
   classifier_.finish_reduction();
   engine_->fix_gradient_order();
   absent_.take_back();
-  kept_.give_back();
+  kept_.restore_gradients();
   if (!is_static_ || knows_static_graph_) return;
   knows_static_graph_ = true;
   // Ranks that took part from the beginning find the order of the gradients in the next backward.
@@ -317,7 +317,7 @@ void GradientRouter::refuse_changed_parameters() const {
 }
 
 bool GradientRouter::is_in_bucket(size_t parameter, const at::Tensor& view) const {
-  return !kept_.has_given_back(parameter) && engine_->is_in_bucket(parameter, view);
+  return !kept_.has_restored(parameter) && engine_->is_in_bucket(parameter, view);
 }
 
 std::string GradientRouter::name_of(size_t parameter) const {

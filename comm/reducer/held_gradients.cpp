@@ -42,7 +42,7 @@ HeldGradients::HeldGradients(std::vector<at::Tensor> parameters, std::shared_ptr
       gradients_(std::move(gradients)),
       engine_(std::move(engine)),
       is_remembered_(parameters_.size(), false),
-      has_given_back_(parameters_.size(), false) {}
+      has_restored_(parameters_.size(), false) {}
 
 void HeldGradients::find_buckets() {
   for (std::vector<size_t>& indices : engine_->assignment()) {
@@ -51,7 +51,7 @@ void HeldGradients::find_buckets() {
 }
 
 bool HeldGradients::renew_buckets() {
-  has_given_back_.assign(has_given_back_.size(), false);
+  has_restored_.assign(has_restored_.size(), false);
   if (buckets_.empty()) find_buckets();
   bool any = false;
   for (size_t number = 0; number < buckets_.size(); ++number) {
@@ -140,11 +140,11 @@ void HeldGradients::drop() {
   for (const ReplacedGradient& each : std::exchange(remembered_, {})) is_remembered_[each.parameter] = false;
 }
 
-void HeldGradients::give_back() {
+void HeldGradients::restore_gradients() {
   const at::NoGradGuard no_grad;
   for (ReplacedGradient& each : std::exchange(remembered_, {})) {
     is_remembered_[each.parameter] = false;
-    has_given_back_[each.parameter] = true;
+    has_restored_[each.parameter] = true;
     at::Tensor& gradient = parameters_[each.parameter].mutable_grad();
     if (gradient.defined() && gradient.is_same(each.gradient)) {  // the engine has left it in its place
       if (!gradient.is_same(gradients_->alias(each.parameter))) gradient.copy_(gradients_->alias(each.parameter));

@@ -22,8 +22,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 // Ranks of a first step come within this; the last one of all never waits, and sends no bucket where they differ.
-constexpr auto kPatience = 1s;
-constexpr auto kShortPause = 100us;
+constexpr auto kAgreementTimeout = 1s;
+constexpr auto kPollPause = 100us;
 constexpr size_t kNameBytes = 128;
 
 at::Tensor padded_bytes(const std::string& name) {
@@ -79,8 +79,8 @@ bool HookAgreement::begin(const GroupHandle& group, const std::shared_ptr<Reduct
   const WorkPtr work = collective.start(
       [&] { return versions::all_gather_single(*group.state().group("DistributedDataParallel"), names, own, {}); });
   under_way_.emplace(Comparison{group, note, collective, names, work});
-  for (const auto end = Clock::now() + kPatience; !work->isCompleted() && Clock::now() < end;)
-    std::this_thread::sleep_for(kShortPause);
+  for (const auto end = Clock::now() + kAgreementTimeout; !work->isCompleted() && Clock::now() < end;)
+    std::this_thread::sleep_for(kPollPause);
   if (!work->isCompleted()) return true;
   settle();
   return false;

@@ -6,7 +6,7 @@
 namespace ddp::shm {
 namespace {
 
-constexpr int kLooks = 16;  // some 50 ns
+constexpr int kExtraSteps = 16;  // some 50 ns
 
 const char* name_of(Kind kind) {
   switch (kind) {
@@ -66,7 +66,7 @@ bool Collective::advance(SlotAccess& slots, bool& moved) {
   }
   while (step(slots)) moved = true;
   // What comes at once is seen sooner from here than from the driver's next turn.
-  for (int look = 0; look < kLooks && !moved; ++look) moved = step(slots);
+  for (int look = 0; look < kExtraSteps && !moved; ++look) moved = step(slots);
   return taken_ == plan_.rounds;
 }
 

@@ -200,11 +200,11 @@ void Engine::run_thread() {
 
 // Returns when others wait, when the same operation has been left for a while, or when there is nothing any more.
 void Engine::check_later(Lock& lock) {
-  constexpr auto kWhile = std::chrono::milliseconds(5);
+  constexpr auto kCheckInterval = std::chrono::milliseconds(5);
   checks_later_ = true;
   for (uint64_t seen = 0; seen != started_;) {
     seen = started_;
-    if (for_thread_.wait_for(lock, kWhile, [&] { return queue_.is_stopping() || is_urgent_; })) break;
+    if (for_thread_.wait_for(lock, kCheckInterval, [&] { return queue_.is_stopping() || is_urgent_; })) break;
   }
   checks_later_ = false;
 }

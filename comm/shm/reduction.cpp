@@ -14,9 +14,9 @@ size_t ceil_of(size_t number, size_t divisor) {
 // gloo cuts the whole into equally many segments of at most 1 MiB for each rank, two at least: of equal size for
 // all_reduce, of the largest one for reduce where they are more than two.
 size_t ring_part_of(size_t count, size_t element_size, size_t ranks, Ring ring) {
-  constexpr size_t kLargestSegment = size_t{1} << 20;
+  constexpr size_t kMaxSegmentBytes = size_t{1} << 20;
   const size_t bytes = count * element_size;
-  const size_t largest = kLargestSegment / element_size * element_size;
+  const size_t largest = kMaxSegmentBytes / element_size * element_size;
   const size_t segments = aligned(std::max(ceil_of(bytes, largest), 2 * ranks), ranks);
   const bool are_largest = ring == Ring::kReduce && bytes > 2 * ranks * largest;
   const size_t segment = are_largest ? largest : aligned(ceil_of(bytes, segments), element_size);

@@ -39,7 +39,7 @@ struct BatchMemory::State {
     return {.memory = c10::GetCPUAllocator()->allocate(bytes), .bytes = bytes};
   }
 
-  void give_back(Block block) {
+  void release_block(Block block) {
     const std::lock_guard lock(mutex);
     free.push_back(std::move(block));
   }
@@ -58,7 +58,7 @@ at::Tensor BatchMemory::empty(at::IntArrayRef sizes, at::ScalarType dtype) const
   void* memory = lease->block.memory.get();
   const auto end = [](void* context) {
     const std::unique_ptr<State::Lease> ended(static_cast<State::Lease*>(context));
-    ended->state->give_back(std::move(ended->block));
+    ended->state->release_block(std::move(ended->block));
   };
   at::DataPtr data(memory, lease.release(), end, at::kCPU);
   // The storage is resizable, like that of other tensors. A resized tensor no longer uses this memory.

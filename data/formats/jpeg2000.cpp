@@ -92,9 +92,9 @@ void check_tiles(const std::vector<uint8_t>& bytes, const std::filesystem::path&
       const int64_t length = number(end, 4) - number(begin, 4);
       return length <= 0 || number(size, 4) == 0 ? 0 : (length - 1) / number(size, 4) + 1;
     };
-    constexpr double kPerTile = 6000, kPerComponent = 1200;
+    constexpr double kBytesPerTile = 6000, kBytesPerComponent = 1200;
     const double all = static_cast<double>(tiles(8, 24, 32)) * static_cast<double>(tiles(12, 28, 36));
-    const double needed = all * (kPerTile + kPerComponent * static_cast<double>(number(40, 2)));
+    const double needed = all * (kBytesPerTile + kBytesPerComponent * static_cast<double>(number(40, 2)));
     constexpr double kMax = 1e15;
     check_working_memory(path, static_cast<int64_t>(std::min(needed, kMax)), static_cast<int64_t>(bytes.size()),
                          "its tiles");

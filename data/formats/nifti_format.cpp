@@ -185,8 +185,8 @@ NiftiVolume read_volume(const std::filesystem::path& path, bool series) {
       .volumes = size(4)};
   const uint64_t count = count_of(path, {volume.depth, volume.height, volume.width, volume.volumes});
   const double offset = header.data_offset();
-  constexpr double kLargestOffset = 1 << 24;  // integers up to this value are exact in a float
-  if (!(offset >= static_cast<double>(header.size()) && offset <= kLargestOffset)) {
+  constexpr double kMaxOffset = 1 << 24;  // integers up to this value are exact in a float
+  if (!(offset >= static_cast<double>(header.size()) && offset <= kMaxOffset)) {
     throw DataError(path, "the volume's offset in the file, " + std::to_string(offset) +
                               ", is not after the header or is above 2^24: the header is damaged");
   }

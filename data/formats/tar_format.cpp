@@ -129,8 +129,8 @@ struct TarReader::Extensions {
     if (!long_name.empty()) header.name = long_name;
     if (!pax_name.empty()) header.name = pax_name;
     if (pax_size) header.size = *pax_size;
-    constexpr char kOldest = '\0';
-    if (header.type == kOldest) header.type = header.name.ends_with('/') ? '5' : '0';
+    constexpr char kOldRegularFile = '\0';
+    if (header.type == kOldRegularFile) header.type = header.name.ends_with('/') ? '5' : '0';
   }
 };
 

@@ -115,8 +115,8 @@ TiffFile::TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   const auto unmap = [](thandle_t, void*, toff_t) {};
   // Limits the bytes that may be read. The directory and the values of its tags are parts of the file. If the value of
   // each tag were the whole file, libtiff would keep that many copies of it.
-  constexpr uint64_t kTimes = 4;
-  memory_->may_read = kTimes * bytes.size();
+  constexpr uint64_t kMaxReadFactor = 4;
+  memory_->may_read = kMaxReadFactor * bytes.size();
   tiff_.reset(
       TIFFClientOpenExt("picture", "rm", memory_.get(), read, write, seek, close, size, map, unmap, options.get()));
   if (memory_->may_read == 0) {

@@ -74,11 +74,11 @@ std::unique_ptr<uint8_t[]> resize_rows(const uint8_t* in, int64_t rows, int64_t 
   const auto spread = kernels.spread != nullptr ? kernels.spread(weights) : std::vector<int32_t>();
   const size_t row_bytes = weights.windows.size() * 3;
   auto out = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(rows) * row_bytes);
-  std::vector<uint8_t> copy(static_cast<size_t>(last + kReadAfter));
+  std::vector<uint8_t> copy(static_cast<size_t>(last + kOverreadBytes));
   for (int64_t y = 0; y < rows; ++y) {
     const uint8_t* row = in + y * stride;
     const int64_t after = (rows - 1 - y) * stride;
-    if (after < kReadAfter) {
+    if (after < kOverreadBytes) {
       std::copy_n(row, last, copy.begin());
       row = copy.data();
     }

@@ -89,9 +89,9 @@ std::string hint_on_number(const std::string& number, const Options& options) {
 
 // Returns "--standalone" if `word` was given to this flag as a value: --standalone 1 train.py.
 std::string flag_before(const std::string& word, const Options& options) {
-  constexpr std::array<std::string_view, 10> kTruths = {"0",   "1",    "yes",   "no",   "on",
-                                                        "off", "true", "false", "True", "False"};
-  if (options.program.size() < 2 || options.own_arguments.empty() || !is_one_of(kTruths, word)) return "";
+  constexpr std::array<std::string_view, 10> kBooleanWords = {"0",   "1",    "yes",   "no",   "on",
+                                                              "off", "true", "false", "True", "False"};
+  if (options.program.size() < 2 || options.own_arguments.empty() || !is_one_of(kBooleanWords, word)) return "";
   const std::string& last = options.own_arguments.back();
   return last.find('=') == std::string::npos ? last : "";
 }
@@ -121,9 +121,9 @@ std::string hint_on_word(const Options& options) {
   constexpr std::array<std::string_view, 10> kLaunchers = {"torchrun",  "mpirun",     "mpiexec", "srun", "horovodrun",
                                                            "deepspeed", "accelerate", "launch",  "run",  "start"};
   if (is_one_of(kLaunchers, name)) return "ddprun replaces " + name + ": leave it out";
-  constexpr std::array<std::string_view, 8> kOfTheShell = {"cd",     "source", ".",     "export",
-                                                           "module", "ulimit", "alias", "set"};
-  if (is_one_of(kOfTheShell, name) && options.program.size() > 1)
+  constexpr std::array<std::string_view, 8> kShellBuiltins = {"cd",     "source", ".",     "export",
+                                                              "module", "ulimit", "alias", "set"};
+  if (is_one_of(kShellBuiltins, name) && options.program.size() > 1)
     return "it is a command of the shell: ddprun ... sh -c '" + name + " ... && exec ./PROGRAM'";
   constexpr std::array<std::string_view, 5> kAnswers = {"help", "version", "check", "dry_run", "show_env"};
   if (is_one_of(kAnswers, name)) return "did you mean ddprun --" + name + "?";

@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long the hosts may take to end after a second Ctrl-C.
-constexpr auto kAfterKill = 12s;
+constexpr auto kGiveUpTimeout = 12s;
 // timeout(1) and others signal a process and then its group, so two interrupts within this time count as one.
 constexpr auto kSameInterrupt = 100ms;
 // How long the hosts may take for --check.
@@ -37,7 +37,7 @@ constexpr auto kExtraAgentGraceTime = 30s;
 // How long connections may take to end when there is nothing more to send.
 constexpr auto kClosing = 5s;
 // How often ddprun checks whether to continue to wait for a reader.
-constexpr auto kTick = 50ms;
+constexpr auto kTickInterval = 50ms;
 
 }  // namespace
 
@@ -115,7 +115,7 @@ void Session::on_stop_signal(int number) {
   if (has_begun_ && hosts_.have_all_ended()) must_end_now_ = true;
   if (!has_begun_) note_status(to_int(ExitStatus::kSignalBase) + number);
   stop(number);
-  if (is_again) give_up_after(kAfterKill);
+  if (is_again) give_up_after(kGiveUpTimeout);
 }
 
 // Suspends the hosts' ranks first, and then this process.
@@ -323,7 +323,7 @@ void Session::write_all() {
     timeout.timed_out_at = timed_out_at_;
     const auto deadline = timeout.deadline(console_.last_progress());
     if (deadline && EventLoop::Clock::now() >= *deadline) break;
-    const auto timer = loop_.call_at(EventLoop::Clock::now() + kTick, [] {});
+    const auto timer = loop_.call_at(EventLoop::Clock::now() + kTickInterval, [] {});
     loop_.run_once();
     loop_.cancel(timer);
   }

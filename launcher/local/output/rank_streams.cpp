@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 // How often ddprun checks the disk to which the ranks write their log files themselves.
 constexpr auto kDiskInterval = 1s;
 // How often ddprun checks whether to continue to wait for a reader.
-constexpr auto kTick = 50ms;
+constexpr auto kTickInterval = 50ms;
 
 void check_descriptors(const Options& options) {
   rlimit limit{};
@@ -212,7 +212,7 @@ void RankStreams::finish_attempt(const std::function<bool()>& give_up) {
 
 // Wakes up the event loop regularly, so that the callers that wait can check their condition.
 void RankStreams::tick() {
-  tick_timer_.start_in(kTick, [this] { tick(); });
+  tick_timer_.start_in(kTickInterval, [this] { tick(); });
 }
 
 EventLoop::Clock::time_point RankStreams::last_progress() const {

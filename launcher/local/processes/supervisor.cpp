@@ -19,9 +19,9 @@ using namespace std::chrono_literals;
 
 // How long a rank that lost its connection to a peer waits for that peer to end: the peer may run destructors or write
 // a core file.
-constexpr auto kTearDown = 4s;
+constexpr auto kTearDownTime = 4s;
 // When the peer has really ended, other ranks fail soon, too, or the peer's process is seen to be ending.
-constexpr auto kOthersFollow = 500ms;
+constexpr auto kNextVictimTimeout = 500ms;
 
 // timeout(1) and others signal a process and then its group: two interrupts this close are one.
 constexpr auto kSameInterrupt = 100ms;
@@ -41,8 +41,8 @@ void RootCauseWait::add_victim(Time now, bool is_ambiguous) {
 }
 
 bool RootCauseWait::continues(Time now, bool is_somebody_ending) const {
-  if (!first_ || now >= *first_ + kTearDown) return false;
-  return !are_all_ambiguous_ || is_somebody_ending || now < last_ + kOthersFollow;
+  if (!first_ || now >= *first_ + kTearDownTime) return false;
+  return !are_all_ambiguous_ || is_somebody_ending || now < last_ + kNextVictimTimeout;
 }
 
 Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams,

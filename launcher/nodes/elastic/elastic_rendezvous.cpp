@@ -21,7 +21,7 @@ constexpr auto kVerdict = 65s;
 // No practical limit: the coordinator notices when a node is lost, so the wait ends with the last node.
 constexpr auto kExitBarrier = 24h * 365;
 // A coordinator that has lost all other nodes waits this much longer than they search for it.
-constexpr std::chrono::milliseconds kFindMargin = 3s;
+constexpr std::chrono::milliseconds kSearchMargin = 3s;
 // How long a launcher may be silent while it prepares or cleans up the ranks: a slow disk may delay it.
 constexpr auto kBusyTimeout = 30s;
 
@@ -29,7 +29,7 @@ constexpr auto kBusyTimeout = 30s;
 RoundsOptions rounds_options(const RendezvousSettings& settings, std::chrono::milliseconds find_again) {
   const ElasticOptions& elastic = settings.elastic;
   const auto return_timeout =
-      control::node_side_timeout(settings.node_timeout) - settings.node_timeout + find_again + kFindMargin;
+      control::node_side_timeout(settings.node_timeout) - settings.node_timeout + find_again + kSearchMargin;
   return {.min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
           .max_nodes = settings.nnodes,
           .budget = {settings.max_restarts, elastic.restarts_per_hour},

@@ -18,7 +18,7 @@
 namespace launcher::elastic {
 namespace {
 
-constexpr std::string_view kStart = "HTTP/1.";
+constexpr std::string_view kStatusLineStart = "HTTP/1.";
 constexpr std::string_view kLineEnd = "\r\n";
 constexpr std::size_t kMaxHead = std::size_t{64} << 10U;
 constexpr std::size_t kMaxChunkLine = 1024;
@@ -117,8 +117,8 @@ bool HttpReplyReader::advance() {
 }
 
 bool HttpReplyReader::read_head() {
-  const std::string_view begin = std::string_view(pending_).substr(0, kStart.size());
-  if (!kStart.starts_with(begin)) {
+  const std::string_view begin = std::string_view(pending_).substr(0, kStatusLineStart.size());
+  if (!kStatusLineStart.starts_with(begin)) {
     const std::string_view shown = beginning(pending_, kShownBytes);
     is_other_protocol_ = true;
     return refuse("the program that answers there does not use HTTP: it sent '" +

@@ -87,7 +87,7 @@ void Member::on_connected(UniqueFd fd, const control::Welcome& welcome, std::str
 
 // A process that ends closes its connections, so this node does not connect again, unless it is already doing so.
 bool Member::on_disconnected(bool is_network) {
-  if (!connector_ || (!is_network && !connector_->is_trying())) return false;
+  if (!connector_ || (!is_network && !connector_->is_connecting())) return false;
   connector_->reconnect();
   return true;
 }
@@ -357,7 +357,7 @@ void Member::check_connection(Clock::time_point now) {
                          link_->is_stalled(now, reconnect_after_);
     if (is_lost) {
       connector_->reconnect();
-    } else if (connector_->is_trying() && !connector_->has_asked()) {
+    } else if (connector_->is_connecting() && !connector_->has_asked()) {
       connector_->cancel();  // its present connection works again
     }
   }

@@ -17,7 +17,7 @@ constexpr auto kReturnMargin = 500ms;
 // How long a rank whose peers have lost it may take to end, for example to write a core file of many gigabytes; and how
 // often the nodes are asked during that time.
 constexpr auto kVerdictTearDown = 60s;
-constexpr auto kAskAgain = 100ms;
+constexpr auto kCauseQueryInterval = 100ms;
 
 }  // namespace
 
@@ -240,7 +240,7 @@ void RoundCoordinator::decide_when_ready() {
   if (phase_ != Phase::kDeciding) return;
   cancel_timers();
   if (!first_failure_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
-    call_after(kAskAgain, &RoundCoordinator::ask_all);
+    call_after(kCauseQueryInterval, &RoundCoordinator::ask_all);
   } else {
     decide();
   }

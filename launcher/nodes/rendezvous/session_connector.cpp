@@ -44,19 +44,19 @@ void SessionConnector::drop_attempt() {
 void SessionConnector::begin(UniqueFd fd) {
   address_.length = sizeof address_.storage;
   ::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&address_.storage), &address_.length);
-  is_trying_ = true;
+  is_connecting_ = true;
   shake_hands(std::move(fd));
 }
 
 void SessionConnector::reconnect() {
-  if (is_trying_) return;
-  is_trying_ = true;
+  if (is_connecting_) return;
+  is_connecting_ = true;
   connect();
 }
 
 void SessionConnector::cancel() {
   drop_attempt();
-  is_trying_ = false;
+  is_connecting_ = false;
 }
 
 void SessionConnector::try_again(EventLoop::Clock::duration pause) {
@@ -168,7 +168,7 @@ void SessionConnector::on(const control::Welcome& welcome) {
   }
   UniqueFd fd = attempt_->release();
   const std::string rest = attempt_->take_rest();
-  is_trying_ = false;
+  is_connecting_ = false;
   has_asked_ = false;
   drop_attempt();
   replaced_.clear();
@@ -186,14 +186,14 @@ void SessionConnector::refuse_version() {
 
 void SessionConnector::refuse(const JoinFailure& reason) {
   drop_attempt();
-  is_trying_ = false;
+  is_connecting_ = false;
   const auto on_refused = callbacks_.on_refused;
   on_refused(reason);
 }
 
 void SessionConnector::end(const std::string& reason) {
   drop_attempt();
-  is_trying_ = false;
+  is_connecting_ = false;
   const auto on_ended = callbacks_.on_ended;
   on_ended(reason);
 }

@@ -27,7 +27,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // How long node 0 waits until all nodes have reported their ranks; and how long a node waits for node 0's verdict.
-constexpr auto kGathering = 3s;
+constexpr auto kGatheringTimeout = 3s;
 constexpr auto kSampleAnswer = 6s;
 // The other nodes check their ranks at other moments and at longer intervals, so a part of the timeout is enough.
 constexpr double kMinIdleShare = 0.6;
@@ -146,7 +146,7 @@ void HangGathering::begin(milliseconds timeout) {
   views_.clear();
   complete_.clear();
   ++number_;
-  timer_.start_in(kGathering, [this] { diagnose_all(); });
+  timer_.start_in(kGatheringTimeout, [this] { diagnose_all(); });
   for (int node = 0; node < options_.nodes; ++node) send(node, {{"hang", "look"}, {"number", number_}});
 }
 

@@ -68,9 +68,9 @@ bool is_timeline_command(std::span<const std::string> arguments) {
 
 int run_timeline_command(std::span<const std::string> arguments) {
   const Order order = parse_order(arguments);
-  const JobScope whose = order.all_users ? scope_of_all_users() : JobScope::kOwn;
-  const auto jobs = find_jobs(order.job, whose);
-  if (jobs.empty()) return refuse_job(order.job, whose);
+  const JobScope scope = order.all_users ? scope_of_all_users() : JobScope::kOwn;
+  const auto jobs = find_jobs(order.job, scope);
+  if (jobs.empty()) return refuse_job(order.job, scope);
   if (jobs.size() == 1 && !jobs.front().problem.empty()) {
     print_line(jobs.front().problem);
     return 1;

@@ -43,7 +43,7 @@ constexpr milliseconds kMinCheckInterval = 20ms;
 // The longest pause between checks for connections to the store, in a job that is not known to train.
 constexpr milliseconds kMaxStorePause = 60s;
 // The pause before all nodes are asked again, after some made progress.
-constexpr milliseconds kAskRankAgain = 1s;
+constexpr milliseconds kRankQueryInterval = 1s;
 constexpr std::size_t kMaxUnseenStacks = 8;
 // How long a rank may take to answer with its stack.
 constexpr auto kStackTimeout = 2s;
@@ -205,7 +205,7 @@ void HangWatch::begin_diagnosis() {
 
 void HangWatch::resume_after_hang() {
   is_reported_ = false;
-  ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kAskRankAgain);
+  ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kRankQueryInterval);
 }
 
 // A rank that is not in a group yet may wait at the store for ranks that have not connected to it.

@@ -158,8 +158,8 @@ std::optional<std::string> ask(const std::string& socket, const std::string& req
   return answer.empty() ? std::nullopt : std::optional(std::move(answer));
 }
 
-std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose) {
-  const bool is_of_all = whose == JobScope::kAll;
+std::vector<FoundJob> find_jobs(const std::string& job, JobScope scope) {
+  const bool is_of_all = scope == JobScope::kAll;
   std::vector<Asked> all;
   for (const std::string& socket : is_of_all ? all_sockets() : own_sockets()) {
     UniqueFd fd = connect_to(socket);
@@ -194,8 +194,8 @@ JobScope scope_of_all_users() {
   return JobScope::kOwn;
 }
 
-int refuse_job(const std::string& job, JobScope whose) {
-  if (whose == JobScope::kAll) {
+int refuse_job(const std::string& job, JobScope scope) {
+  if (scope == JobScope::kAll) {
     print_line(job.empty() ? "no job runs on this machine" : "no job '" + job + "' runs on this machine");
     return 1;
   }

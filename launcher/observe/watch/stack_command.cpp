@@ -76,9 +76,9 @@ StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
 
 int run_stack_command(std::span<const std::string> arguments) {
   const auto [job, ranks, all_users] = parse_stack_arguments(arguments);
-  const JobScope whose = all_users ? scope_of_all_users() : JobScope::kOwn;
-  const auto jobs = find_jobs(job, whose);
-  if (jobs.empty()) return refuse_job(job, whose);
+  const JobScope scope = all_users ? scope_of_all_users() : JobScope::kOwn;
+  const auto jobs = find_jobs(job, scope);
+  if (jobs.empty()) return refuse_job(job, scope);
   if (jobs.size() > 1) {
     throw LaunchError(job.empty() ? "several of your jobs run on this machine: name one (ddprun status shows them)"
                                   : "several of your jobs are named '" + job +

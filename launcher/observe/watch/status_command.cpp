@@ -24,7 +24,7 @@ struct StatusArguments {
   std::string job{};  // its name or ddprun's process ID; empty: all
   bool json = false;
   bool refreshes = false;
-  JobScope whose = JobScope::kOwn;
+  JobScope scope = JobScope::kOwn;
 };
 
 StatusArguments parse_status_arguments(std::span<const std::string> arguments) {
@@ -42,7 +42,7 @@ StatusArguments parse_status_arguments(std::span<const std::string> arguments) {
       parsed.job = word;
     }
   }
-  if (all_users) parsed.whose = scope_of_all_users();
+  if (all_users) parsed.scope = scope_of_all_users();
   return parsed;
 }
 
@@ -98,11 +98,11 @@ bool is_status_command(std::span<const std::string> arguments) {
 
 int run_status_command(std::span<const std::string> arguments) {
   const StatusArguments parsed = parse_status_arguments(arguments);
-  auto found = find_jobs(parsed.job, parsed.whose);
-  if (found.empty()) return refuse_job(parsed.job, parsed.whose);
+  auto found = find_jobs(parsed.job, parsed.scope);
+  if (found.empty()) return refuse_job(parsed.job, parsed.scope);
   if (parsed.refreshes && ::isatty(STDOUT_FILENO) == 1) {
-    run_top(parsed.job, parsed.whose);
-    found = find_jobs(parsed.job, parsed.whose);
+    run_top(parsed.job, parsed.scope);
+    found = find_jobs(parsed.job, parsed.scope);
   }
   const std::string text = text_of(found, parsed.json, terminal_size(STDOUT_FILENO).columns);
   if (!text.empty()) print(text);

@@ -30,8 +30,8 @@ constexpr std::string_view kEndOfSample = "end";
 constexpr std::size_t kMaxReportBytes = std::size_t{1} << 20;
 
 // Constants of nvml.h.
-constexpr unsigned kStreamingMultiprocessors = 1;
-constexpr unsigned kGpuItself = 0;
+constexpr unsigned kSmClock = 1;
+constexpr unsigned kGpuSensor = 0;
 struct Utilization {
   unsigned gpu = 0;
   unsigned memory = 0;
@@ -71,8 +71,8 @@ class Driver {
     const auto memory = ask<Memory>("nvmlDeviceGetMemoryInfo", device);
     std::ostringstream line;
     line << uuid.data() << ' ' << ask<Utilization>("nvmlDeviceGetUtilizationRates", device).gpu << ' ' << memory.used
-         << ' ' << memory.total << ' ' << ask<unsigned>("nvmlDeviceGetClockInfo", device, kStreamingMultiprocessors)
-         << ' ' << ask<unsigned>("nvmlDeviceGetTemperature", device, kGpuItself) << ' '
+         << ' ' << memory.total << ' ' << ask<unsigned>("nvmlDeviceGetClockInfo", device, kSmClock) << ' '
+         << ask<unsigned>("nvmlDeviceGetTemperature", device, kGpuSensor) << ' '
          << ask<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons", device);
     return line.str();
   }

@@ -38,8 +38,8 @@ Sourced<std::chrono::seconds> kill_wait(const ProcessContext& context) {
   constexpr int kDefault = 30;
   const std::string path = text_of(context, "SLURM_CONF").value_or("/etc/slurm/slurm.conf");
   const auto text = context.file(path);
-  const auto kill_wait = text ? find_setting(*text, "KillWait") : std::nullopt;
-  if (kill_wait && *kill_wait > 0) return {std::chrono::seconds(*kill_wait), "KillWait of " + path};
+  const auto setting = text ? find_setting(*text, "KillWait") : std::nullopt;
+  if (setting && *setting > 0) return {std::chrono::seconds(*setting), "KillWait of " + path};
   return {std::chrono::seconds(kDefault), "Slurm's default of KillWait"};
 }
 

@@ -37,7 +37,7 @@ void ScaleFloor::warn_of_raised(double loaded) const {
              ", and is raised to it");
 }
 
-void ScaleFloor::look(const at::Tensor& scale, const at::Tensor& tracker) {
+void ScaleFloor::check(const at::Tensor& scale, const at::Tensor& tracker) {
   if (has_warned_) return;
   if (scale.is_cpu()) {
     warn_if_at_floor(*scale.const_data_ptr<float>(), *tracker.const_data_ptr<int32_t>() == 0);
@@ -52,7 +52,7 @@ void ScaleFloor::look(const at::Tensor& scale, const at::Tensor& tracker) {
   }
 }
 
-void ScaleFloor::look(double scale) {
+void ScaleFloor::check(double scale) {
   warn_if_at_floor(scale, /*after_overflow=*/false);
 }
 

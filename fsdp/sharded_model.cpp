@@ -89,7 +89,7 @@ void ShardedModel::begin_forward() {
       steps_.may_have_stepped(std::ranges::any_of(units_, [](const auto& one) { return one->has_gradients(); }));
   for (const auto& one : units_) {
     for (int i = 0; i < static_cast<int>(one->parameters().size()); ++i) {
-      one->parameters()[static_cast<size_t>(i)].follow_shard();
+      one->parameters()[static_cast<size_t>(i)].sync_with_shard();
       hook(*one, i);
     }
     // Python does not free units that are gathered.
@@ -102,7 +102,7 @@ void ShardedModel::begin_forward() {
     for (const auto& one : units_) one->gradients().forget_uses();
     for (UnitTraits& one : traits_) one.has_differentiable_input = false;
   }
-  gather_stream_.follow_current();  // the optimizer may have changed shards on the current stream
+  gather_stream_.wait_for_current();  // the optimizer may have changed shards on the current stream
   in_forward_ = true;
   forward_thread_ = std::this_thread::get_id();
   records_ = at::GradMode::is_enabled();
@@ -280,7 +280,7 @@ void ShardedModel::prepare_backward_of(int number, bool needs_values) {
   if (needs_values || traits(number).unshards_in_backward) gather_for_backward(one);
   // Python reduces after each use in the backward. After the first use these are the gradients of earlier backwards,
   // since those of this backward arrive after the last use.
-  const bool reduces_apart = reduces && use.comes_again && traits(number).has_differentiable_input;
+  const bool reduces_apart = reduces && use.is_used_again && traits(number).has_differentiable_input;
   if (reduces_apart && one.gradients().has_unreduced()) start_reduction(one);
   one.gradients().expect(reduces);
   is_prepared_[static_cast<size_t>(number)] = true;
@@ -358,14 +358,14 @@ void ShardedModel::set_divide_factor(int number, double factor) {
 }
 
 void ShardedModel::unshard(int number, bool is_async) {
-  if (!in_forward_ && !thread_is_in_backward()) gather_stream_.follow_current();
+  if (!in_forward_ && !thread_is_in_backward()) gather_stream_.wait_for_current();
   Unit& one = unit(number);
   if (one.state() != Unit::State::kSharded && one.is_stale()) one.free();
   one.keep_for_program();
   one.start_gather();
   if (!is_async) one.finish_gather(/*in_forward=*/false);
   // The program may change the shards, from which the gather copies.
-  gather_stream_.lead_current();
+  gather_stream_.make_current_wait();
   wait_for_host_memory();
 }
 

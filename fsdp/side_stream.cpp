@@ -26,11 +26,11 @@ c10::OptionalStreamGuard SideStream::enter() {
   return c10::OptionalStreamGuard(has_streams() ? std::optional(stream()) : std::nullopt);
 }
 
-void SideStream::follow_current() {
+void SideStream::wait_for_current() {
   if (has_streams()) wait_stream(stream(), current());
 }
 
-void SideStream::lead_current() {
+void SideStream::make_current_wait() {
   if (has_streams()) wait_stream(current(), stream());
 }
 

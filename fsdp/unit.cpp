@@ -116,12 +116,12 @@ void Unit::finish_gather(bool in_forward) {
       {
         const WaitRange wait("parameters", name_, around_.device);
         wait_for_gather();
-        around_.gather_stream.lead_current();
+        around_.gather_stream.make_current_wait();
       }
       std::vector<at::Tensor> rows;
       for (ShardedParameter& parameter : parameters_) rows.push_back(parameter.allocate());
       unpack_gathered(gathering_->gathered, rows);
-      around_.gather_stream.follow_current();
+      around_.gather_stream.wait_for_current();
       gathering_.reset();
       around_.trace.set_gathered(name_, gathered_bytes_, 0);
     }
@@ -134,7 +134,7 @@ void Unit::finish_gather(bool in_forward) {
 void Unit::free() {
   if (gathering_) {
     wait_for_gather();
-    around_.gather_stream.lead_current();  // before an optimizer changes shards
+    around_.gather_stream.make_current_wait();  // before an optimizer changes shards
     gathering_.reset();
   }
   for (ShardedParameter& parameter : parameters_) parameter.free();

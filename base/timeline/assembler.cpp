@@ -152,7 +152,7 @@ void Assembler::resolve(const Ending& ending) {
 
 // An end may be read before its start if the lane of the start was read earlier in the same pass. The start has been
 // read after one more pass.
-void Assembler::settle() {
+void Assembler::on_pass_end() {
   std::stable_sort(endings_.begin(), endings_.end(),
                    [](const Ending& one, const Ending& other) { return one.time < other.time; });
   for (const bool marks : {true, false}) {
@@ -165,8 +165,8 @@ void Assembler::settle() {
 }
 
 void Assembler::finish(std::uint64_t now) {
-  settle();
-  settle();
+  on_pass_end();
+  on_pass_end();
   now = corrected_time(now, newest_);
   for (ThreadState& thread : threads_) close(thread, now);
   for (auto& [id, event] : operations_) {

@@ -180,7 +180,7 @@ double Collector::read_all() {
     most = std::max(most, source.reader->read([&](std::size_t lane, std::uint64_t position, auto words) {
       sink_.take(source.rank, lane, position, words);
     }));
-    sink_.settle(source.rank, source.reader->lost());
+    sink_.on_pass_end(source.rank, source.reader->lost());
   }
   return most;
 }

@@ -126,7 +126,7 @@ void TraceFile::end_after_partial_write(std::size_t written) {
 
 // Checks whether another program has changed the file. If so, writing after the missing part would make the file
 // invalid.
-void TraceFile::look() {
+void TraceFile::check_unchanged() {
   struct stat status {};
   if (::fstat(fd_, &status) != 0) {
     problem_ = std::strerror(errno);
@@ -186,7 +186,7 @@ std::string TraceFile::place() const {
 }
 
 void TraceFile::write_out() {
-  look();
+  check_unchanged();
   if (!problem_.empty()) return;
   const std::string end = tail();
   if (buffer_.empty() && end == last_tail_) return;

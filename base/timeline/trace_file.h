@@ -48,7 +48,7 @@ class TraceFile {
   std::size_t write_at(std::uint64_t place, std::string_view text);
   void write_out();
   void close_file();
-  void look();
+  void check_unchanged();
   void end_after_partial_write(std::size_t written);
 
   std::string path_;

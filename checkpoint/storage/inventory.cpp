@@ -50,7 +50,7 @@ std::optional<int64_t> checkpoint_step(const std::filesystem::path& directory, c
   return step_of(old->target);
 }
 
-CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& folder, int64_t step) {
+CheckpointEntry read_entry(FileSystem& file_system, const std::filesystem::path& folder, int64_t step) {
   CheckpointEntry entry{.step = step, .folder = folder};
   // The sequence number is unknown without a manifest. With the highest one the folder is listed first and is not
   // overlooked.
@@ -125,7 +125,7 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std
     for (const auto& name : names) {
       const auto step = checkpoint_step(directory, name);
       if (!step) continue;
-      auto entry = look_at(file_system, directory / name, *step);
+      auto entry = read_entry(file_system, directory / name, *step);
       if (!entry.failure || !is_gone(entry.folder)) found.push_back(std::move(entry));
     }
   }

@@ -219,7 +219,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d
   if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   const at::Tensor tensor = only(tensors, "allreduce");
   ContiguousCopies copies;
-  const at::Tensor data = copies.out(tensor);
+  const at::Tensor data = copies.writable(tensor);
   // An operation that no rank supports is refused before any step begins.
   static_cast<void>(operator_of(options.reduceOp, real_numbers(tensor, options.reduceOp)));
   const bool is_average = options.reduceOp == c10d::ReduceOp::AVG;
@@ -251,7 +251,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d
 ShmHostsBackend::WorkPtr ShmHostsBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors, "broadcast");
   ContiguousCopies copies;
-  const at::Tensor data = copies.out(tensor);
+  const at::Tensor data = copies.writable(tensor);
   check_root(options.rootRank, size_, "broadcast");
   const auto root = static_cast<int>(options.rootRank);
   const int root_host = parts().hosts.at(static_cast<size_t>(root));

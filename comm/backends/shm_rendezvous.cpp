@@ -92,9 +92,9 @@ class Rendezvous {
     return {bytes.begin(), bytes.end()};
   }
 
-  // Waits for the keys, and calls `look` at intervals that grow with the time waited.
+  // Waits for the keys, and calls `on_interval` at intervals that grow with the time waited.
   template <typename Look>
-  void await(const std::vector<std::string>& keys, const Look& look) {
+  void await(const std::vector<std::string>& keys, const Look& on_interval) {
     constexpr milliseconds kFirst{20};
     constexpr milliseconds kMaxPause{500};
     for (milliseconds slice = kFirst;; slice = std::min(2 * slice, kMaxPause)) {
@@ -104,7 +104,7 @@ class Rendezvous {
       }
       if (has_to_poll_ ? poll(keys, std::min(left, slice)) : wait_until_set(store_, keys, std::min(left, slice)))
         return;
-      look();
+      on_interval();
     }
   }
 

@@ -82,14 +82,14 @@ void check_list(const std::vector<at::Tensor>& tensors, size_t count, size_t byt
   }
 }
 
-at::Tensor ContiguousCopies::in(const at::Tensor& tensor) {
+at::Tensor ContiguousCopies::readable(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 
-at::Tensor ContiguousCopies::out(const at::Tensor& tensor) {
+at::Tensor ContiguousCopies::writable(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) return tensor;
-  copies_.emplace_back(tensor, in(tensor));
+  copies_.emplace_back(tensor, readable(tensor));
   return copies_.back().second;
 }
 

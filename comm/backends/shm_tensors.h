@@ -46,9 +46,9 @@ void note_written(const std::vector<at::Tensor>& outputs);
 class ContiguousCopies {
  public:
   /// To be read.
-  at::Tensor in(const at::Tensor& tensor);
+  at::Tensor readable(const at::Tensor& tensor);
   /// To be written, or both; copy_back() brings the numbers to where they belong.
-  at::Tensor out(const at::Tensor& tensor);
+  at::Tensor writable(const at::Tensor& tensor);
   bool is_needed() const { return !copies_.empty(); }
   void copy_back() const;
 

@@ -326,7 +326,8 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
       {
         const Lock lock(*this, latest);
         const bool waits_in_store = waiter.is_alone() && !deadline.is_over();
-        const auto outcome = waits_in_store ? wait_in_store(keys, deadline, latest) : look(keys, deadline, latest);
+        const auto outcome =
+            waits_in_store ? wait_in_store(keys, deadline, latest) : check_once(keys, deadline, latest);
         if (outcome) return *outcome;
       }
       waiter.pause(deadline);
@@ -360,8 +361,8 @@ std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::v
 }
 
 // The caller must hold the lock. Returns nothing when the keys are not set yet.
-std::optional<StoreConnection::Wait> StoreConnection::look(const std::vector<std::string>& keys,
-                                                           const Deadline& deadline, const Deadline& latest) {
+std::optional<StoreConnection::Wait> StoreConnection::check_once(const std::vector<std::string>& keys,
+                                                                 const Deadline& deadline, const Deadline& latest) {
   if (is_interrupted_) return Wait::kInterrupted;
   if (check(keys, latest)) return Wait::kReady;
   return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;

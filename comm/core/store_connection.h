@@ -76,7 +76,8 @@ class StoreConnection {
   bool wait_for(short events, const Deadline& deadline, bool interruptible) const;
   std::optional<Wait> wait_in_store(const std::vector<std::string>& keys, const Deadline& deadline,
                                     const Deadline& latest);
-  std::optional<Wait> look(const std::vector<std::string>& keys, const Deadline& deadline, const Deadline& latest);
+  std::optional<Wait> check_once(const std::vector<std::string>& keys, const Deadline& deadline,
+                                 const Deadline& latest);
   bool check(const std::vector<std::string>& keys, const Deadline& deadline);
   [[noreturn]] void fail(const std::string& why);
 

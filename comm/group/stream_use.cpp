@@ -32,7 +32,7 @@ StreamOrigin::StreamOrigin(const std::vector<at::Tensor>& tensors) {
   if (!tensors.empty() && tensors[0].defined()) stream_ = current_stream(tensors[0].device());
 }
 
-void StreamOrigin::follow_here() const {
+void StreamOrigin::wait_in_current_stream() const {
   if (!stream_) return;
   const auto here = current_stream(stream_->device());
   if (here == stream_) return;

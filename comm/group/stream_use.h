@@ -29,7 +29,7 @@ class StreamOrigin {
 
   /// If the current stream is another one by now: that one waits for what is queued here so far, so that memory that
   /// was allocated there may be freed.
-  void follow_here() const;
+  void wait_in_current_stream() const;
 
  private:
   std::optional<c10::Stream> stream_;

@@ -95,7 +95,7 @@ bool CpuReducer::begin_step() {
   return true;
 }
 
-void CpuReducer::leave_step() {
+void CpuReducer::skip_step() {
   const std::lock_guard lock(mutex_);
   stage_ = Stage::kIdle;
 }
@@ -159,7 +159,7 @@ bool CpuReducer::take(size_t parameter, bool is_held) {
   put(gradient, parameter, memory);
   place.is_held = is_held;
   if (gradient.defined() && !is_held) gradient = memory;
-  if (--buckets_[place.bucket].pending == 0) send_full_ones();
+  if (--buckets_[place.bucket].pending == 0) send_full_buckets();
   return true;
 }
 
@@ -176,7 +176,7 @@ void CpuReducer::put(const at::Tensor& gradient, size_t parameter, const at::Ten
   }
 }
 
-void CpuReducer::send_full_ones() {
+void CpuReducer::send_full_buckets() {
   for (; next_ < buckets_.size() && buckets_[next_].pending == 0; ++next_) {
     if (next_ == 0) engine_->note(ReducerEngine::Moment::kFirstBucket);
     Bucket& bucket = buckets_[next_];

@@ -62,7 +62,7 @@ void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bo
   missing_.clear();
   if (is_static_ && !knows_static_graph_) engine_->restart_static_count();
   // Inside join() only c10d's engine knows the number of ranks to divide by.
-  if (own_ && counts_active_ranks_) own_->leave_step();
+  if (own_ && counts_active_ranks_) own_->skip_step();
   if (own_ && !counts_active_ranks_ && own_->begin_step()) return;
   std::vector<at::Tensor> looked_at;
   if (finds_unused_) {
@@ -129,7 +129,7 @@ void GradientRouter::complete_frozen() {
     taken_[i] = reduction_;
     if (in_buckets_ && kept_.is_held(i, {})) kept_.remember(i);
   }
-  complete_without(frozen);
+  mark_ready_without_gradient(frozen);
 }
 
 bool GradientRouter::is_in_reduced_backward() const {
@@ -218,14 +218,15 @@ bool GradientRouter::try_complete_reduction() {
     // then.
     missing_.insert(unexplained.begin(), unexplained.end());
   }
-  complete_without(missing);
+  mark_ready_without_gradient(missing);
   return true;
 }
 
-void GradientRouter::complete_without(const std::vector<size_t>& parameters) {
+void GradientRouter::mark_ready_without_gradient(const std::vector<size_t>& parameters) {
   for (const size_t parameter : parameters) {
     if (!finds_unused_) absent_.fill(parameter);
-    if (!own_ || !own_->take(parameter, kept_.is_remembered(parameter))) engine_->complete_without(parameter);
+    if (!own_ || !own_->take(parameter, kept_.is_remembered(parameter)))
+      engine_->mark_ready_without_gradient(parameter);
   }
 }
 

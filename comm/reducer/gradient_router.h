@@ -83,7 +83,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   void renew_buckets();
   bool try_complete_reduction();
   bool is_repeating_static() const { return is_static_ && is_repeating_; }
-  void complete_without(const std::vector<size_t>& parameters);
+  void mark_ready_without_gradient(const std::vector<size_t>& parameters);
   std::vector<size_t> find_missing();
   std::string names_of_missing() const;
   void refuse_unfinished();

@@ -54,7 +54,7 @@ JointPtr Engine::run(JointOperation& operation, const MakeContinuation& make_con
     if (is_free) {
       driver_.take_new();  // what was started before
       if (!caller_policy_.shares_processors() && driver_.completes_immediately(operation, observer)) {
-        forget(1);
+        subtract_pending(1);
         hand_over();
         return nullptr;
       }
@@ -136,7 +136,7 @@ void Engine::work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy) {
   lock.lock();
   is_driven_ = false;
   std::vector<OperationPtr>& ended = driver_.ended();
-  forget(ended.size());
+  subtract_pending(ended.size());
   if (waiting_ > 0) changed_.notify_all();
   const auto has_callback = [](const OperationPtr& operation) { return operation->on_end_ != nullptr; };
   if (!std::ranges::any_of(ended, has_callback)) return ended.clear();
@@ -145,18 +145,18 @@ void Engine::work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy) {
   if (is_own_thread) --usable_threads_;
   // A function of the program may wait for other operations.
   if (std::ranges::any_of(operations, [](const OperationPtr& one) { return one->calls_program(); })) hand_over();
-  tell(lock, operations);
+  call_callbacks(lock, operations);
   if (is_own_thread) ++usable_threads_;
 }
 
 // Called with the lock held: `ended` operations have ended.
-void Engine::forget(size_t ended) {
+void Engine::subtract_pending(size_t ended) {
   pending_ -= ended;
   if (pending_ == 0) is_urgent_ = false;
 }
 
 // Callbacks run without the role of the driver and without the lock: they may start operations.
-void Engine::tell(Lock& lock, const std::vector<OperationPtr>& ended) {
+void Engine::call_callbacks(Lock& lock, const std::vector<OperationPtr>& ended) {
   lock.unlock();
   for (const OperationPtr& operation : ended) {
     if (operation->on_end_) std::exchange(operation->on_end_, nullptr)();

@@ -64,9 +64,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void check_joint_usable() const;
   void begin(Lock& lock);
   void work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy);
-  void forget(size_t ended);
+  void subtract_pending(size_t ended);
   void hand_over();
-  void tell(Lock& lock, const std::vector<OperationPtr>& ended);
+  void call_callbacks(Lock& lock, const std::vector<OperationPtr>& ended);
   bool is_needed_by_others() const;
   void check_later(Lock& lock);
   void await_role(Lock& lock);

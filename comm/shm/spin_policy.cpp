@@ -7,7 +7,7 @@
 namespace ddp::shm {
 namespace {
 
-void relax() {
+void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -28,7 +28,7 @@ bool must_share_processors(int ranks) {
 bool SpinPolicy::spin_once() {
   if (shares_processors_) return yield_processor();
   ++spins_;
-  if (spins_ > kSpinsPerClockRead) relax();  // what comes at once is seen at once
+  if (spins_ > kSpinsPerClockRead) cpu_relax();  // what comes at once is seen at once
   if (spins_ % kSpinsPerClockRead != 0) return true;
   const auto now = Clock::now();
   if (spins_ == kSpinsPerClockRead) since_ = now;

@@ -146,7 +146,7 @@ class Gif {
     for (size_t i = 0; i < palette_.size(); ++i) palette_[i].fill(static_cast<uint8_t>(i));
     Palette own = palette_;
     read_palette(flags, palette_);
-    const auto background = to_first_picture();
+    const auto background = skip_to_first_picture();
     const int64_t left = short_number(), top = short_number();
     const int64_t columns = short_number(), rows = short_number();
     if (columns == 0 || rows == 0) refuse("its picture has no pixels");
@@ -196,7 +196,7 @@ class Gif {
 
   /// Skips the blocks before the first picture. Returns the index that the screen is filled with: the transparent
   /// index, otherwise 0.
-  uint8_t to_first_picture() {
+  uint8_t skip_to_first_picture() {
     uint8_t background = 0;
     for (uint8_t kind = byte(); kind != ','; kind = byte()) {
       if (kind == ';') refuse("it has no picture");

@@ -38,7 +38,7 @@ Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   for (const PictureFormat& known : kPictureFormats) {
     if (known.format != format) continue;
     if (known.decode != nullptr) return with_data_errors(path, [&] { return known.decode(bytes, path, options); });
-    throw DataError(path, "a " + std::string(known.name) + " file, but " + how_to_read(format));
+    throw DataError(path, "a " + std::string(known.name) + " file, but " + reading_advice(format));
   }
   throw DataError(path,
                   bytes.empty() ? "the file is empty" : "expected a " + all_formats() + " file, got another format");

@@ -69,7 +69,7 @@ std::string notice_of(const fs::path& root, const LeftOut& left_out) {
               ": " + cause;
   };
   for (const auto& [format, files] : left_out.formats) {
-    add(files, format_name(format) + " file", format_name(format) + " files", how_to_read(format));
+    add(files, format_name(format) + " file", format_name(format) + " files", reading_advice(format));
   }
   add(left_out.dead_links, "link", "links", "its target does not exist");
   add(left_out.circles, "link to a folder", "links to folders", "it points to a folder that contains it");

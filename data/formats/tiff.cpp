@@ -174,7 +174,7 @@ std::vector<std::array<uint8_t, 3>> greys(const TiffLayout& layout) {
 /// If rows are stored in another order, or in tiles of many rows, all memory of the picture is touched immediately.
 bool must_check_before_decoding(TiffFile& file, const TiffLayout& layout) {
   constexpr int64_t kLargeTiles = int64_t{16} << 20;
-  if (!is_checked_first(layout.height * layout.width * 3, file.file_bytes())) return false;
+  if (!needs_check_pass(layout.height * layout.width * 3, file.file_bytes())) return false;
   const TiffFile::Chunk chunk = file.chunk(layout);
   const bool has_large_tiles = chunk.is_tile && std::min(chunk.rows, layout.height) * layout.width * 3 > kLargeTiles;
   return has_large_tiles || !TiffPicture::is_in_order(layout);

@@ -41,7 +41,7 @@ bool keeps_unpacked(int compression) {
 constexpr int64_t kLzmaCostFactor = 2;
 
 /// The maximum number of bytes that one byte can be decompressed to; 0 for codecs without such a limit.
-int64_t most_ratio(int compression) {
+int64_t max_ratio(int compression) {
   switch (compression) {
     case COMPRESSION_NONE:
       return 1;
@@ -216,7 +216,7 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
     stored += static_cast<int64_t>(std::min(bytes, static_cast<uint64_t>(file_bytes())));
   }
   if (stored > kMaxSharing * file_bytes()) refuse("its strips or tiles would have more than 16 times the file's bytes");
-  const int64_t ratio = most_ratio(layout.compression);
+  const int64_t ratio = max_ratio(layout.compression);
   if (ratio > 0 && unpacked / ratio > stored) {
     refuse(std::to_string(stored) + " bytes cannot hold " + std::to_string(layout.width) + "x" +
            std::to_string(layout.height) + " pixels of " + std::to_string(layout.samples) + " samples");

@@ -102,7 +102,7 @@ void UnitSchedule::begin_backward() {
   is_reduced_.assign(parents_.size(), false);
 }
 
-bool UnitSchedule::comes_again(int unit) const {
+bool UnitSchedule::is_used_again(int unit) const {
   const std::vector<size_t>& uses = uses_[at(unit)];
   return uses.size() > 1 && forward_of_[uses[uses.size() - 1]] == forward_of_[uses[uses.size() - 2]];
 }

@@ -216,7 +216,7 @@ int run_job(Options options, Program program, ProcessTitle& title) {
     const int job_status = with_error_report([&] {
       if (error_files) error_files->make();
       const int result = supervise_job(request, events, std::move(guarded));
-      end.is_settled = true;
+      end.needs_no_sweep = true;
       return result;
     });
     end.exit_status = with_events(job_status, events);

@@ -150,7 +150,7 @@ std::string second_assignment(const std::string& entry) {
 }
 
 // Returns "-n 2" if `word` and the word after it are a number of ranks, else "". `takes_n`: -n counts, too.
-std::string words_of_ranks(const std::string& word, const std::string& next, bool takes_n) {
+std::string ranks_option(const std::string& word, const std::string& next, bool takes_n) {
   const std::string name = word.substr(0, word.find('='));
   if (takes_n && name.starts_with("-n") && is_whole_number(name.substr(2))) return word;  // -n2
   const bool is_long = name == "--nproc_per_node" || name == "--nproc-per-node" || name == "-np" || name == "--np";
@@ -161,7 +161,7 @@ std::string words_of_ranks(const std::string& word, const std::string& next, boo
 }
 
 // Returns "--nnodes 2" if `word` and the word after it are a number of nodes above 1, else "".
-std::string words_of_nodes(const std::string& word, const std::string& next) {
+std::string nodes_option(const std::string& word, const std::string& next) {
   const std::string name = word.substr(0, word.find('='));
   if (name != "--nnodes") return "";
   const bool has_value = name.size() < word.size();
@@ -221,7 +221,7 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
   const auto end = std::find(options.program.begin() + 1, options.program.end(), "--");
   for (auto word = options.program.begin() + 1; word != end; ++word) {
     is_own = is_own || (word - 1)->ends_with(".py");
-    const std::string text = words_of_ranks(*word, word + 1 == end ? "" : *(word + 1), is_own);
+    const std::string text = ranks_option(*word, word + 1 == end ? "" : *(word + 1), is_own);
     if (!text.empty()) return "only 1 rank is started: " + misplaced_text(options.program, word, text);
   }
   return std::nullopt;
@@ -232,7 +232,7 @@ std::optional<std::string> misplaced_nodes(const Options& options) {
     return std::nullopt;
   const auto end = std::find(options.program.begin() + 1, options.program.end(), "--");
   for (auto word = options.program.begin() + 1; word != end; ++word) {
-    const std::string text = words_of_nodes(*word, word + 1 == end ? "" : *(word + 1));
+    const std::string text = nodes_option(*word, word + 1 == end ? "" : *(word + 1));
     if (!text.empty()) return "this node runs alone: " + misplaced_text(options.program, word, text);
   }
   return std::nullopt;

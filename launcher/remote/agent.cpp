@@ -103,7 +103,7 @@ class Agent {
       begin(frame);
     } else if (connections_) {
       if (frame.host != number_) connections_->send(frame);
-      if (frame.host == number_ || frame.host == kEveryHost) on_own(frame);
+      if (frame.host == number_ || frame.host == kEveryHost) on_own_frame(frame);
     }
   }
 
@@ -134,7 +134,7 @@ class Agent {
     channel_.send({Kind::kHello, number_, encode(hello)});
   }
 
-  void on_own(const Frame& frame) {
+  void on_own_frame(const Frame& frame) {
     std::string_view bytes = frame.bytes;
     switch (frame.kind) {
       case Kind::kNode:

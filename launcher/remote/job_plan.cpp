@@ -131,7 +131,7 @@ std::string rendezvous_host(const std::vector<JobNode>& nodes, const std::map<st
     const std::string address = parse_connection(hello.second.connection).server;
     return address.empty() || is_loopback_address(address);
   });
-  if (!nodes.front().is_local && server.empty()) return name_without_user(nodes.front().host);
+  if (!nodes.front().is_local && server.empty()) return host_without_user(nodes.front().host);
   if (!nodes.front().is_local && (are_all_here || !is_loopback_address(server))) return server;
   // Node 0 is on this machine. The others know it by the address from which they were connected.
   std::string refused;
@@ -173,7 +173,7 @@ std::vector<std::uint32_t> input_nodes(const std::vector<JobNode>& nodes, const 
                     std::to_string(first_rank - 1));
 }
 
-std::string name_without_user(const std::string& host) {
+std::string host_without_user(const std::string& host) {
   return host.substr(host.rfind('@') + 1);
 }
 

@@ -26,7 +26,7 @@ constexpr size_t kMaxTemporaries = 6;
 constexpr size_t kMinStreamedBytes = size_t{1} << 24;
 
 // Like memcpy(), but does not read the target's memory first.
-void copy_past_caches(void* to, const void* from, size_t bytes) {
+void copy_non_temporal(void* to, const void* from, size_t bytes) {
   auto* target = static_cast<char*>(to);
   const auto* source = static_cast<const char*>(from);
 #ifdef __SSE2__
@@ -69,7 +69,7 @@ class BlockElementwise final : public Elementwise {
   void copy(Operand to, Operand a) override {
     if (to == a) return;
     const bool is_scratch = static_cast<size_t>(to) >= bases_.size();
-    if (is_large_ && !is_scratch) return copy_past_caches(at(to), at(a), size_ * sizeof(T));
+    if (is_large_ && !is_scratch) return copy_non_temporal(at(to), at(a), size_ * sizeof(T));
     std::memcpy(at(to), at(a), size_ * sizeof(T));
   }
   void neg(Operand to, Operand a) override { kernels_.negate(at(to), at(a), size_); }

@@ -57,7 +57,7 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: it says by how much the times of ra
     for (int rank = 0; rank < 4; ++rank) builder.begin_rank(rank, "rank");
     const auto record = [&](int rank) {
       static std::uint64_t lost = 0;
-      builder.settle(rank, ++lost);  // an event says so
+      builder.on_pass_end(rank, ++lost);  // an event says so
     };
     record(0);  // on this host
     builder.set_clock(1, {.ahead = 5'000'000, .error = 800'000});

@@ -116,9 +116,9 @@ TEST_CASE_METHOD(StreamUse, "StreamUse: tensors of the CPU and undefined ones ar
   CHECK_NOTHROW(record_current_stream(at::Tensor()));
   CHECK_NOTHROW(record_current_stream(std::vector<at::Tensor>{}));
   CHECK_NOTHROW(record_current_stream({at::Tensor(), at::ones({2}), at::zeros({0}), at::ones({2, 2}).to_sparse()}));
-  CHECK_NOTHROW(StreamOrigin({}).follow_here());
-  CHECK_NOTHROW(StreamOrigin({at::Tensor(), ones(kFirst)}).follow_here());
-  CHECK_NOTHROW(StreamOrigin({at::ones({2})}).follow_here());
+  CHECK_NOTHROW(StreamOrigin({}).wait_in_current_stream());
+  CHECK_NOTHROW(StreamOrigin({at::Tensor(), ones(kFirst)}).wait_in_current_stream());
+  CHECK_NOTHROW(StreamOrigin({at::ones({2})}).wait_in_current_stream());
   CHECK_THAT(test::stream_faults(), IsEmpty());
 }
 
@@ -133,7 +133,7 @@ class Origin : public StreamUse {
     {
       const c10::StreamGuard on(waiter);
       temporary->add(1);
-      if (follows) origin.follow_here();
+      if (follows) origin.wait_in_current_stream();
     }
     temporary.reset();
     return test::stream_faults();
@@ -162,7 +162,7 @@ TEST_CASE_METHOD(Origin, "StreamOrigin: is the stream of the time it was made, o
   {
     const c10::StreamGuard on(waiter);
     temporary.add(1);
-    origin->follow_here();
+    origin->wait_in_current_stream();
   }
   temporary.reset();
   CHECK_THAT(test::stream_faults(), IsEmpty());
@@ -175,7 +175,7 @@ TEST_CASE_METHOD(Origin, "StreamOrigin: only what is queued by then is waited fo
   follow(waiter, own_);
   {
     const c10::StreamGuard on(waiter);
-    origin.follow_here();
+    origin.wait_in_current_stream();
     temporary.add(1);  // too late
   }
   temporary.reset();

@@ -36,7 +36,7 @@ struct MonitoredChild {
   SignalSource& signals;
   const char* what;                             // the name of the child's process in messages
   pid_t child;                                  // gets the signals that this process receives
-  UniqueFd verdict;                             // contains a byte when the child's work is settled
+  UniqueFd verdict;                             // contains a byte when the child's processes need no sweep
   const JobCgroup* cgroup;                      // null: there is no cgroup
   std::vector<ProcessIdentity> inherited = {};  // children from before the exec of ddprun, which ddprun must not end
 };
@@ -72,14 +72,14 @@ class ChildMonitor {
     const bool was_killed = end_->si_code != CLD_EXITED;
     char byte = 0;
     if (!was_killed && ::read(child_.verdict.get(), &byte, 1) == 1) {
-      return {.exit_status = end_->si_status, .is_settled = true};
+      return {.exit_status = end_->si_status, .needs_no_sweep = true};
     }
     if (guardian_pipe_) let_supervisor_end_everything();
     end_everything();
-    if (!was_killed) return {.exit_status = end_->si_status, .is_settled = true};
+    if (!was_killed) return {.exit_status = end_->si_status, .needs_no_sweep = true};
     print_line(std::string("its ") + child_.what + " process was killed by " + signal_name(end_->si_status) +
                "; all ranks have been ended");
-    return {.exit_status = to_int(ExitStatus::kLauncherError), .is_settled = true};
+    return {.exit_status = to_int(ExitStatus::kLauncherError), .needs_no_sweep = true};
   }
 
  private:
@@ -178,8 +178,8 @@ void continue_when_parent_ends() {
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
 }
 
-void tell(UniqueFd& verdict, bool is_settled) {
-  if (is_settled && ::write(verdict.get(), "", 1) < 0)
+void send_end(UniqueFd& verdict, bool needs_no_sweep) {
+  if (needs_no_sweep && ::write(verdict.get(), "", 1) < 0)
     return;  // then the process that reads it sweeps, and finds nothing
 }
 
@@ -198,7 +198,7 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
     title.restore();
     verdict.reader.reset();
     const SupervisedEnd end = supervise(std::move(guarded));
-    tell(verdict.writer, end.is_settled);
+    send_end(verdict.writer, end.needs_no_sweep);
     return end;
   }
   verdict.writer.reset();
@@ -263,7 +263,8 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
                                                      .guardian_group = guardian_group},
                                                     title, cgroup_or_null, supervise);
     if (::getpid() == self)
-      tell(verdict.writer, end.is_settled);  // else this is the supervisor, which has reported to the sweeper already
+      send_end(verdict.writer,
+               end.needs_no_sweep);  // else this is the supervisor, which has reported to the sweeper already
     return end.exit_status;
   }
   guardian_pipe.reader.reset();

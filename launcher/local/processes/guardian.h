@@ -30,7 +30,7 @@ struct SupervisedEnd {
   int exit_status = to_int(ExitStatus::kLauncherError);
   // True when the processes that the ranks left running have ended, or are allowed to stay. Otherwise the sweeper ends
   // them.
-  bool is_settled = false;
+  bool needs_no_sweep = false;
 };
 
 // Runs `supervise` in a descendant of this process, and returns its exit status here and in the processes between,

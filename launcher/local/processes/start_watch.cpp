@@ -41,13 +41,13 @@ StartWatch::StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::c
       running_ranks_(std::move(running_ranks)),
       on_late_(std::move(on_late)),
       on_scanned_(std::move(on_scanned)) {
-  timer_.start_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { look(); });
+  timer_.start_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { scan(); });
 }
 
 bool StartWatch::connected(std::uint16_t peer_port) {
   if (!timer_.is_running()) return false;  // all ranks have arrived, or the timeout has expired
   unknown_ports_.insert(peer_port);
-  timer_.start_at(std::min(deadline_, next_scan_), [this] { look(); });
+  timer_.start_at(std::min(deadline_, next_scan_), [this] { scan(); });
   return true;
 }
 
@@ -65,7 +65,7 @@ PortsOfSockets StartWatch::sockets_to_store() const {
   return sockets;
 }
 
-void StartWatch::look() {
+void StartWatch::scan() {
   const auto begin = EventLoop::Clock::now();
   const bool is_last = begin >= deadline_;
   PortsOfSockets sockets = sockets_to_store();
@@ -91,7 +91,7 @@ void StartWatch::look() {
     return;
   }
   next_scan_ = now + (now - begin) * kPauseToScanRatio;
-  timer_.start_at(std::min(deadline_, std::max(next_scan_, now + kStartInterval)), [this] { look(); });
+  timer_.start_at(std::min(deadline_, std::max(next_scan_, now + kStartInterval)), [this] { scan(); });
 }
 
 bool StartWatch::scan_process(pid_t pid, int rank, const PortsOfSockets& sockets) {

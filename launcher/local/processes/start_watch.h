@@ -35,7 +35,7 @@ class StartWatch {
   bool connected(std::uint16_t peer_port);
 
  private:
-  void look();
+  void scan();
   void scan_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
   void scan_process_trees(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
   bool scan_process(pid_t pid, int rank, const PortsOfSockets& sockets);

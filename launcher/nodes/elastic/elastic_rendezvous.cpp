@@ -128,7 +128,7 @@ void ElasticRendezvous::begin_round(int restart_count) {
 void ElasticRendezvous::search() {
   if (!discovery_) {
     discovery_ = make_discovery({.on_host = [this](const ListenAt& where, const History& past) { host(where, past); },
-                                 .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+                                 .on_found = [this](UniqueFd fd) { join(std::move(fd)); },
                                  .on_impossible = [this](const JoinFailure& reason) { join_failure_ = reason; },
                                  .on_replaced =
                                      [this](const std::string& reason) {
@@ -221,7 +221,7 @@ void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   open_store();
   coordinator_->begin_round(round_, *store_);
   discovery_->announce(coordinator_->port());
-  meet(coordinator_->connect_locally());
+  join(coordinator_->connect_locally());
 }
 
 control::Hello ElasticRendezvous::hello() const {
@@ -239,7 +239,7 @@ control::Hello ElasticRendezvous::hello() const {
           .start_failure = settings_.start_failure};
 }
 
-void ElasticRendezvous::meet(UniqueFd fd) {
+void ElasticRendezvous::join(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) options.secret = settings_.secret;  // the node's own coordinator needs no secret
   options.coordinator = discovery_->name();
@@ -323,7 +323,7 @@ void ElasticRendezvous::hand_over_coordination() {
 }
 
 bool ElasticRendezvous::has_left() const {
-  if (discovery_ && !discovery_->is_settled()) return false;
+  if (discovery_ && !discovery_->is_release_done()) return false;
   if (join_failure()) return !coordinator_ || coordinator_->has_informed_all();
   if (!is_leaving_ || !leave_timer_.is_running()) return true;
   if (!first_failure() && !member_->have_all_ended()) return false;

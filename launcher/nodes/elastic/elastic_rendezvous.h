@@ -42,7 +42,7 @@ class ElasticRendezvous : public Rendezvous {
   void leave(bool ended_well) override;
   bool has_left() const override;
   void hand_over_coordination() override;
-  bool has_handed_over() const override { return !discovery_ || discovery_->is_settled(); }
+  bool has_handed_over() const override { return !discovery_ || discovery_->is_release_done(); }
 
  protected:
   virtual std::unique_ptr<CoordinatorDiscovery> make_discovery(CoordinatorDiscovery::Callbacks callbacks);
@@ -56,7 +56,7 @@ class ElasticRendezvous : public Rendezvous {
   void search();
   void host(const ListenAt& where, const History& history);
   void open_store();
-  void meet(UniqueFd fd);
+  void join(UniqueFd fd);
   bool searches_again(const std::string& reason);
   void search_again();
   void watch_search();

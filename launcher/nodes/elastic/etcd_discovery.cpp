@@ -41,7 +41,7 @@ EtcdDiscovery::EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings
       etcd_(loop, settings.master_addr, static_cast<std::uint16_t>(settings.master_port)),
       own_(loop, etcd_, settings.run_id, CoordinatorLease::lease_for(settings.node_timeout),
            {.on_taken = [this](const std::optional<std::string>& history) { coordinate(history); },
-            .on_missed = [this] { look_again(); },
+            .on_missed = [this] { query_later(); },
             .on_lost =
                 [this](const std::string& reason) {
                   callbacks_.on_replaced("this node no longer coordinates the job: " + reason);
@@ -71,14 +71,14 @@ void EtcdDiscovery::search(bool anew, bool has_taken_part) {
   last_contact_ = Clock::now();
   foreign_since_.reset();
   problem_.clear();
-  timer_.start_in(0ms, [this] { look(); });
+  timer_.start_in(0ms, [this] { query(); });
 }
 
-void EtcdDiscovery::look_again() {
-  timer_.start_in(kQueryInterval, [this] { look(); });
+void EtcdDiscovery::query_later() {
+  timer_.start_in(kQueryInterval, [this] { query(); });
 }
 
-void EtcdDiscovery::look() {
+void EtcdDiscovery::query() {
   connector_.reset();
   etcd_.carry_out({.then = {{Operation::kRead, own_.key()},
                             {Operation::kRead, own_.history_key()},
@@ -125,7 +125,7 @@ void EtcdDiscovery::on_no_reply() {
                                   std::to_string(search_timeout() / 1s) + " s (" + etcd_.problem() + ")",
                               1});
   } else {
-    look_again();
+    query_later();
   }
 }
 
@@ -138,7 +138,7 @@ void EtcdDiscovery::on_free(const EtcdOutcome& outcome) {
     callbacks_.on_impossible(end.value_or(JoinFailure{"the job has ended without this node", 1}));
   } else if (settings_.start_failure) {
     problem_ = "no node coordinates the job yet, and this node cannot take part";
-    look_again();
+    query_later();
   } else {
     take({{Condition::kAbsent, own_.key()}});
   }
@@ -148,7 +148,7 @@ void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
   const auto record = parse_coordinator_record(entry.value);
   if (!record) {
     problem_ = "its key " + own_.key() + " does not name the coordinator";
-    look_again();
+    query_later();
     return;
   }
   if (own_tokens_.contains(record->token)) {  // from an earlier search, or the reply to an attempt was lost
@@ -158,7 +158,7 @@ void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
   record_ = *record;
   problem_ = "the coordinator on host " + record->host + " does not answer";
   if (record->port == 0) {
-    look_again();
+    query_later();
   } else if (record->token == lost_token_) {
     check_lost_coordinator(entry);
   } else {
@@ -172,7 +172,7 @@ void EtcdDiscovery::connect() {
     timer_.cancel();
     callbacks_.on_found(std::move(fd));
   });
-  timer_.start_in(kReachable, [this] { look(); });
+  timer_.start_in(kReachable, [this] { query(); });
 }
 
 // The coordinator that this launcher has lost still owns its key. If it is alive, it renews its lease. If it was
@@ -189,7 +189,7 @@ void EtcdDiscovery::check_lost_coordinator(const EtcdEntry& entry) {
     if (lease && lease->left > 0s) {
       on_time_left(lease->left);
     } else {
-      look_again();
+      query_later();
     }
   });
 }
@@ -198,7 +198,7 @@ void EtcdDiscovery::on_time_left(std::chrono::seconds left) {
   const auto end = Clock::now() + left;
   if (!first_end_) first_end_ = end;
   if (end - *first_end_ < kRenewed) {
-    look_again();
+    query_later();
     return;
   }
   lost_token_.clear();

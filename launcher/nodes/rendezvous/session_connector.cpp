@@ -45,7 +45,7 @@ void SessionConnector::begin(UniqueFd fd) {
   address_.length = sizeof address_.storage;
   ::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&address_.storage), &address_.length);
   is_connecting_ = true;
-  shake_hands(std::move(fd));
+  start_handshake(std::move(fd));
 }
 
 void SessionConnector::reconnect() {
@@ -89,11 +89,11 @@ void SessionConnector::on_connect_outcome() {
     try_again(kPause);
   } else {
     set_connection_options(fd.get());
-    shake_hands(std::move(fd));
+    start_handshake(std::move(fd));
   }
 }
 
-void SessionConnector::shake_hands(UniqueFd fd) {
+void SessionConnector::start_handshake(UniqueFd fd) {
   coordinator_challenge_.clear();
   attempt_ = std::make_unique<control::ControlLink>(
       loop_, std::move(fd),

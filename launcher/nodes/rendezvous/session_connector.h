@@ -60,7 +60,7 @@ class SessionConnector {
  private:
   void connect();
   void on_connect_outcome();
-  void shake_hands(UniqueFd fd);
+  void start_handshake(UniqueFd fd);
   void on_message(const control::Message& message);
   void on(const control::Challenge& challenge);
   void on(const control::Welcome& welcome);

@@ -105,7 +105,7 @@ std::chrono::milliseconds StaticRendezvous::remaining_join_time() {
 void StaticRendezvous::search() {
   search_ = std::make_unique<CoordinatorSearch>(
       loop_, settings_.master_addr, static_cast<std::uint16_t>(master_port_), settings_.nnodes,
-      CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+      CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { join(std::move(fd)); },
                                    .on_foreign = [this] { on_foreign_store(); },
                                    .on_other_service =
                                        [this](const std::string& text) {
@@ -163,7 +163,7 @@ control::Hello StaticRendezvous::hello() const {
           .start_failure = settings_.start_failure};
 }
 
-void StaticRendezvous::meet(UniqueFd fd) {
+void StaticRendezvous::join(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) {
     options.secret = settings_.secret;  // the node's own coordinator needs no secret
@@ -377,7 +377,7 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   coordinator_ = std::make_unique<Coordinator>(loop_, messages_, std::move(options));
   open_store();
   coordinator_->begin_round(round_, *store_);
-  meet(coordinator_->connect_locally());
+  join(coordinator_->connect_locally());
   // Each node needs one connection, and another one while it asks the store where to connect. The rest is for the
   // launcher itself.
   const int needed = 2 * settings_.nnodes + 64;

@@ -85,7 +85,7 @@ class StaticRendezvous : public Rendezvous {
   std::chrono::milliseconds timeout() const {
     return answers_immediately_ ? settings_.node_timeout : std::chrono::milliseconds(30'000);
   }
-  void meet(UniqueFd fd);
+  void join(UniqueFd fd);
   void set_info(const NodePlace& place);
   control::Hello hello() const;
   bool search_again(const std::string& reason);

@@ -76,11 +76,11 @@ std::string Efficiency::text() const {
 
 StragglerWatch::StragglerWatch(EventLoop& loop, StragglerWatchOptions options)
     : loop_(loop), options_(std::move(options)), tracker_(options_.threshold) {
-  if (options_.threshold > 0) timer_.start_in(kStragglerInterval, [this] { look(); });
+  if (options_.threshold > 0) timer_.start_in(kStragglerInterval, [this] { sample_ranks(); });
 }
 
-void StragglerWatch::look() {
-  timer_.start_in(kStragglerInterval, [this] { look(); });
+void StragglerWatch::sample_ranks() {
+  timer_.start_in(kStragglerInterval, [this] { sample_ranks(); });
   take(options_.ranks());
 }
 

@@ -62,7 +62,7 @@ class StragglerWatch {
   std::string finish(const std::vector<WatchedRank>& ranks);
 
  private:
-  void look();
+  void sample_ranks();
   void take(const std::vector<WatchedRank>& ranks);
   std::vector<RankSample> samples_of(const std::vector<WatchedRank>& ranks);
 

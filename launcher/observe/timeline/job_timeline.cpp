@@ -69,7 +69,7 @@ void JobTimeline::begin(Role role, const std::string& file) {
     collector_ = std::make_unique<ddp::detail::Collector>(*stream_, [] {});
   }
   role_ = role;
-  if (!timer_.is_running()) timer_.start_in(kTimelineInterval, [this] { look(); });
+  if (!timer_.is_running()) timer_.start_in(kTimelineInterval, [this] { poll(); });
 }
 
 void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart) {
@@ -218,12 +218,12 @@ void JobTimeline::print_problem() {
   notify_others();
 }
 
-void JobTimeline::look() {
+void JobTimeline::poll() {
   if (stream_) send_some();
   if (writer_) print_problem();
   // The collector's thread sleeps while it has no rank to read.
   if (writer_ && writer_->holds_back()) collector_->post([] {});
-  timer_.start_in(kTimelineInterval, [this] { look(); });
+  timer_.start_in(kTimelineInterval, [this] { poll(); });
 }
 
 std::string JobTimeline::command(const std::string& words) {
@@ -282,8 +282,8 @@ std::string JobTimeline::stop() {
   apply(plan_);
   notify_others();
   send_open_events();
-  writer_->unsettle();
-  collector_->pause_all([writer = writer_.get()] { writer->settle(); });
+  writer_->clear_suspended();
+  collector_->pause_all([writer = writer_.get()] { writer->suspend(); });
   return std::string(kStopping);
 }
 
@@ -293,7 +293,7 @@ std::string JobTimeline::stopped() const {
   if (const std::string problem = writer_->problem(); !problem.empty()) {
     return "error: the timeline in " + path + " has ended: " + problem;
   }
-  if (!writer_->is_settled()) return std::string(kStopping);
+  if (!writer_->is_suspended()) return std::string(kStopping);
   return "stopped; " + whole_path(writer_->place()) + " has " + std::to_string(writer_->events()) + " events" +
          (options_.nnodes > 1 ? " so far: records of other nodes may still arrive" : "");
 }

@@ -68,7 +68,7 @@ class JobTimeline {
   void send_some();
   void print_problem();
   void print_why_empty();
-  void look();
+  void poll();
 
   EventLoop& loop_;
   Messages& messages_;

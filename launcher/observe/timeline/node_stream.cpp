@@ -82,7 +82,7 @@ void NodeStreamWriter::take(int rank, std::size_t lane, std::uint64_t position, 
   append(message);
 }
 
-void NodeStreamWriter::settle(int rank, std::uint64_t lost) {
+void NodeStreamWriter::on_pass_end(int rank, std::uint64_t lost) {
   std::string message = message_of(MessageKind::kSettle, rank);
   std::uint64_t left_out = 0;
   {
@@ -166,7 +166,7 @@ bool NodeStreamReader::read(std::string_view message) {
       return true;
     }
     case MessageKind::kSettle:
-      sink_.settle(rank, front.number<std::uint64_t>());
+      sink_.on_pass_end(rank, front.number<std::uint64_t>());
       return front.is_good();
     case MessageKind::kPause:
       sink_.pause_rank(rank, front.number<std::uint64_t>());

@@ -107,7 +107,7 @@ void TimelineWriter::after_pass() {
   flush();
 }
 
-void TimelineWriter::settle() {
+void TimelineWriter::suspend() {
   file_.rest();
   flush();
   events_ = builder_.events();
@@ -115,7 +115,7 @@ void TimelineWriter::settle() {
     const std::lock_guard lock(mutex_);
     place_ = file_.place();
   }
-  is_settled_ = true;
+  is_suspended_ = true;
 }
 
 bool TimelineWriter::resume() {

@@ -70,7 +70,7 @@ StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
   const auto stacks = stacks_from(answer);
   if (!stacks) return {.problem = "the job's ddprun does not support this request: it is another version of ddprun"};
   SymbolNames names;
-  learn_frames(names, *stacks);
+  resolve_frames(names, *stacks);
   return {.text = stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); })};
 }
 

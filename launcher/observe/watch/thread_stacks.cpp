@@ -88,7 +88,7 @@ void StackRequester::begin() {
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), rank.rank) != wanted.end();
     if (is_wanted && rank.runs()) asked_.push_back(begin(rank));
   }
-  look();
+  poll();
 }
 
 StackRequester::Asked StackRequester::begin(const WatchedRank& rank) const {
@@ -116,14 +116,14 @@ StackRequester::Asked StackRequester::begin(const WatchedRank& rank) const {
   return asked;
 }
 
-void StackRequester::look() {
+void StackRequester::poll() {
   const auto now = EventLoop::Clock::now();
   const auto ranks = ranks_();
   bool waits = false;
   for (Asked& asked : asked_) waits = advance(asked, ranks) || waits;
   const StackRequest& request = requests_.front();
   if (!waits || now - begin_ > request.timeout) return finish();
-  timer_.start_in(kStackInterval, [this] { look(); });
+  timer_.start_in(kStackInterval, [this] { poll(); });
 }
 
 // Returns true while an answer is missing.

@@ -62,7 +62,7 @@ class StackRequester {
   };
   void begin();
   Asked begin(const WatchedRank& rank) const;
-  void look();
+  void poll();
   bool advance(Asked& asked, const std::vector<WatchedRank>& ranks);
   bool take_answer(Asked& asked, const ddp::detail::Page& page);
   void send(Asked& asked, const ddp::detail::Page& page) const;

@@ -87,7 +87,7 @@ std::vector<int> minority_ranks(const std::vector<PlaceGroup>& places) {
 
 }  // namespace
 
-Verdict judge_unseen(const std::vector<RankView>& ranks) {
+Verdict diagnose_unseen_ranks(const std::vector<RankView>& ranks) {
   std::vector<PlaceGroup> places = places_of(ranks);
   // Ranks that wait in a collective come last.
   const auto waiting =

@@ -234,7 +234,7 @@ std::optional<SymbolNames::Place> SymbolNames::place_of(int pid, const std::vect
   return Place{file->path, address - file->begin + file->offset};
 }
 
-void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks) {
+void SymbolNames::resolve(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks) {
   std::map<std::string, std::pair<int, std::set<std::uint64_t>>>
       wanted;  // by file: a process that has mapped it, and the offsets
   for (const auto& [pid, addresses] : stacks) {
@@ -254,7 +254,7 @@ void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64
 }
 
 std::vector<StackFrame> SymbolNames::frames(int pid, const std::vector<std::uint64_t>& addresses) {
-  learn({{pid, addresses}});
+  resolve({{pid, addresses}});
   std::vector<StackFrame> frames;
   for (std::size_t i = 0; i < std::min(addresses.size(), kMaxFrames); ++i) {
     const auto place = place_of(pid, addresses, i);

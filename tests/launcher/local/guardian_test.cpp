@@ -85,9 +85,9 @@ class GuardianTest {
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: ends with the supervisor's status, whatever it is") {
   for (const int status : {0, 1, 85, 124, 255}) {
-    CHECK(guarded([=](Guarded) { return SupervisedEnd{.exit_status = status, .is_settled = true}; }) ==
+    CHECK(guarded([=](Guarded) { return SupervisedEnd{.exit_status = status, .needs_no_sweep = true}; }) ==
           std::to_string(status) + " ");
-    CHECK(guarded([=](Guarded) { return SupervisedEnd{.exit_status = status, .is_settled = false}; }) ==
+    CHECK(guarded([=](Guarded) { return SupervisedEnd{.exit_status = status, .needs_no_sweep = false}; }) ==
           std::to_string(status) + " ");
   }
 }
@@ -103,7 +103,7 @@ TEST_CASE_METHOD(GuardianTest,
     if (::getpgrp() != self || ::getpgid(sweeper) != sweeper) status |= 4;
     pollfd guardian_pipe{.fd = guarded.guardian_pipe.get(), .events = POLLIN, .revents = 0};
     if (::poll(&guardian_pipe, 1, 0) != 0) status |= 8;  // the guardian lives
-    return SupervisedEnd{.exit_status = status, .is_settled = true};
+    return SupervisedEnd{.exit_status = status, .needs_no_sweep = true};
   });
   CHECK(answer == "0 ");
 }
@@ -119,7 +119,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: the sweeper has a name that nobody kil
     if (shown.find("rank-sweeper") == std::string::npos) status |= 2;
     if (ddp::test::read_file("/proc/self/comm").find("rank-sweeper") != std::string::npos) status |= 4;
     if (guarded.guardian <= 1) status |= 8;
-    return SupervisedEnd{.exit_status = status, .is_settled = true};
+    return SupervisedEnd{.exit_status = status, .needs_no_sweep = true};
   });
   CHECK(answer == "0 ");
 }
@@ -127,7 +127,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: the sweeper has a name that nobody kil
 TEST_CASE_METHOD(GuardianTest, "Guardian: what the supervisor did not settle is ended") {
   CHECK(guarded([&](Guarded) {
           note("left", start_stubborn());
-          return SupervisedEnd{.exit_status = 7, .is_settled = false};
+          return SupervisedEnd{.exit_status = 7, .needs_no_sweep = false};
         }) == "7 ");
   CHECK(is_gone(noted("left")));
 }
@@ -135,7 +135,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: what the supervisor did not settle is 
 TEST_CASE_METHOD(GuardianTest, "Guardian: what is meant to stay stays") {
   CHECK(guarded([&](Guarded) {
           note("kept", start_stubborn());
-          return SupervisedEnd{.exit_status = 0, .is_settled = true};
+          return SupervisedEnd{.exit_status = 0, .needs_no_sweep = true};
         }) == "0 ");
   const pid_t kept = noted("kept");
   CHECK_FALSE(is_gone(kept));
@@ -174,7 +174,7 @@ TEST_CASE_METHOD(GuardianTest,
     note("supervisor saw it", 1);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    return SupervisedEnd{.exit_status = 3, .is_settled = true};
+    return SupervisedEnd{.exit_status = 3, .needs_no_sweep = true};
   });
   CHECK(answer == "125 ddprun: its sweeping process was killed by SIGKILL; all ranks have been ended\n");
   CHECK(noted("supervisor saw it") == 1);
@@ -212,7 +212,7 @@ TEST_CASE_METHOD(GuardianTest,
         ::_exit(0);
       }
       wait_for_end_of(guarded.guardian_pipe);
-      return SupervisedEnd{.exit_status = 0, .is_settled = false};
+      return SupervisedEnd{.exit_status = 0, .needs_no_sweep = false};
     });
     CHECK(answer == "was killed by signal 9");
     const pid_t child = noted("child");
@@ -252,7 +252,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: passes on what it is told, each signal
     }
     note("seen", 1);
     ddp::test::write_file(folder_ / "signals", seen);
-    return SupervisedEnd{.exit_status = 0, .is_settled = true};
+    return SupervisedEnd{.exit_status = 0, .needs_no_sweep = true};
   });
   CHECK(answer == "0 ");
   CHECK(ddp::test::read_file(folder_ / "signals") == "15 10 12 28 1 18 2 ");
@@ -279,7 +279,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: children of others that end meanwhile 
         ::kill(noted("stranger"), SIGKILL);
         comes_true([&] { return !identify(noted("stranger")); });  // reaped: it is process 1 in many a container
         const int status = identify(guarded.guardian) ? 9 : 1;
-        return SupervisedEnd{.exit_status = status, .is_settled = true};
+        return SupervisedEnd{.exit_status = status, .needs_no_sweep = true};
       },
       [&] { note("stranger", start_stubborn()); });
   CHECK(answer == "9 ");

@@ -22,7 +22,7 @@ class Outline {
 
   std::string read() {
     std::string name = encoding();
-    return is_good_ ? name : std::string();
+    return is_valid_ ? name : std::string();
   }
 
  private:
@@ -33,7 +33,7 @@ class Outline {
     return true;
   }
   std::string fail() {
-    is_good_ = false;
+    is_valid_ = false;
     at_ = text_.size();
     return "";
   }
@@ -71,7 +71,7 @@ class Outline {
     }
     std::string name;
     std::string last;
-    while (is_good_ && !take("E")) {
+    while (is_valid_ && !take("E")) {
       if (peek() == 'I') {
         name += arguments();
         continue;
@@ -171,7 +171,7 @@ class Outline {
   void skip_to_end(bool is_expression = false) {
     const Deeper deeper(*this);
     if (depth_ > kMaxDepth) fail();
-    while (is_good_ && !take("E")) {
+    while (is_valid_ && !take("E")) {
       if (at_ >= text_.size()) {
         fail();
       } else if (is_expression && is_operator()) {
@@ -236,7 +236,7 @@ class Outline {
 
   void skip_literal() {
     skip_type();
-    while (is_good_ && !take("E")) {
+    while (is_valid_ && !take("E")) {
       if (at_++ >= text_.size()) fail();
     }
   }
@@ -253,7 +253,7 @@ class Outline {
   std::string_view text_;
   std::size_t at_ = 0;
   int depth_ = 0;
-  bool is_good_ = true;
+  bool is_valid_ = true;
 };
 
 constexpr std::string_view kMangled = "_Z";

@@ -38,18 +38,18 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
   const bool pins = options.offload && options.offload->pin_memory;
   // On the CPU shards are in host memory anyway.
   if (options.offload && !device.is_cpu()) offload_ = std::make_unique<GradientOffload>(device, pins);
-  surroundings_.emplace(UnitSurroundings{.groups = groups,
-                                         .policy = options.policy,
-                                         .device = device,
-                                         .owner = this,
-                                         .cache = cache_,
-                                         .gather_stream = gather_stream_,
-                                         .trace = trace_,
-                                         .offload = offload_.get(),
-                                         .pins_shards = pins && offload_});
+  unit_context_.emplace(UnitContext{.groups = groups,
+                                    .policy = options.policy,
+                                    .device = device,
+                                    .owner = this,
+                                    .cache = cache_,
+                                    .gather_stream = gather_stream_,
+                                    .trace = trace_,
+                                    .offload = offload_.get(),
+                                    .pins_shards = pins && offload_});
   for (const SelectedUnit& selected : units) {
     const auto number = static_cast<int>(units_.size());
-    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, *surroundings_, values));
+    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, *unit_context_, values));
     traits(number).reshards_after_forward = options.reshard_after_forward.value_or(number != 0);
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
     for (const std::string& module : selected.modules) unit_of_module_.emplace(module, number);

@@ -21,8 +21,8 @@
 #include "fsdp/parameter_storage.h"
 #include "fsdp/side_stream.h"
 #include "fsdp/unit.h"
+#include "fsdp/unit_context.h"
 #include "fsdp/unit_selection.h"
-#include "fsdp/unit_surroundings.h"
 
 namespace ddp::fsdp {
 
@@ -98,7 +98,7 @@ class ShardedModel final : public ParameterOwner {
   SideStream gather_stream_;
   ModelTrace trace_;
   std::unique_ptr<GradientOffload> offload_;  // null: shards are on the device
-  std::optional<UnitSurroundings> surroundings_;
+  std::optional<UnitContext> unit_context_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<UnitTraits> traits_;
   std::map<std::string, int> unit_of_module_;

@@ -53,11 +53,11 @@ class DeviceClock {
   void refresh(c10::Device device) {
     const uint64_t now = timeline_clock();
     if (anchor_ && now - anchor_->time < kMaxAnchorAge) return;
-    if (late_) {
-      if (!late_->event.query()) return;
+    if (pending_anchor_) {
+      if (!pending_anchor_->event.query()) return;
       // A late anchor is better than none: streams of the pool are seldom busy.
-      if (!anchor_ && ++tries_ >= kMaxAnchorAttempts) anchor_ = std::move(late_);
-      late_.reset();
+      if (!anchor_ && ++tries_ >= kMaxAnchorAttempts) anchor_ = std::move(pending_anchor_);
+      pending_anchor_.reset();
       if (anchor_) return;
     }
     if (!stream_) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
@@ -73,7 +73,7 @@ class DeviceClock {
       anchor.time += (end - anchor.time) / 2;
       anchor_ = std::move(anchor);
     } else {
-      late_ = std::move(anchor);
+      pending_anchor_ = std::move(anchor);
     }
   }
 
@@ -91,7 +91,7 @@ class DeviceClock {
   };
   std::optional<c10::Stream> stream_;
   std::optional<Anchor> anchor_;
-  std::optional<Anchor> late_;  // the device had not reached it when it was queried
+  std::optional<Anchor> pending_anchor_;  // the device had not reached it when it was queried
   int tries_ = 0;
 };
 

@@ -30,7 +30,7 @@ void UnitSchedule::open(int unit, std::vector<Step>& steps) {
   open_.push_back(unit);
   is_open_[at(unit)] = true;
   if (!is_empty_[at(unit)]) {
-    is_as_before_ = is_as_before_ && expected_next() == unit;
+    repeats_last_order_ = repeats_last_order_ && expected_next() == unit;
     opened_.push_back(unit);
   }
   steps.push_back({.kind = Step::Kind::kOpen, .unit = unit, .next = expected_next()});
@@ -38,7 +38,7 @@ void UnitSchedule::open(int unit, std::vector<Step>& steps) {
 
 std::optional<int> UnitSchedule::expected_next() const {
   const std::vector<int>& before = opened_before_[records_ ? 1 : 0];
-  if (!is_as_before_ || opened_.size() >= before.size()) return std::nullopt;
+  if (!repeats_last_order_ || opened_.size() >= before.size()) return std::nullopt;
   return before[opened_.size()];
 }
 
@@ -94,7 +94,7 @@ void UnitSchedule::abandon_forward() {
   open_.clear();
   is_open_.assign(parents_.size(), false);
   opened_.clear();
-  is_as_before_ = true;
+  repeats_last_order_ = true;
 }
 
 void UnitSchedule::begin_backward() {

@@ -94,7 +94,7 @@ class UnitSchedule {
   bool records_ = false;
   std::vector<int> opened_;                        // in this forward, those with parameters
   std::array<std::vector<int>, 2> opened_before_;  // in the last one without gradients and the last one with them
-  bool is_as_before_ = true;                       // so far
+  bool repeats_last_order_ = true;                 // so far
   bool in_backward_ = false;
   int64_t forwards_ = 0;
   std::vector<int> order_;                 // units as they were closed, of all forwards since the last backward

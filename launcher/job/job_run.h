@@ -43,11 +43,11 @@ struct JobRequest {
 
 // Runs one job on this node, from the store to the report. This is the work of the supervisor. Returns ddprun's exit
 // status. Throws LaunchError when the job cannot be started.
-int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded);
+int supervise_job(const JobRequest& request, EventLog& events, SupervisorContext context);
 
 class JobRun {
  public:
-  JobRun(const JobRequest& request, EventLog& events, Guarded guarded);
+  JobRun(const JobRequest& request, EventLog& events, SupervisorContext context);
   int run();
 
  private:
@@ -92,7 +92,7 @@ class JobRun {
   const JobRequest& request_;
   const Options& options_;
   EventLog& events_;
-  Guarded guarded_;
+  SupervisorContext context_;
   rlimit open_files_;
   int cpus_;
   EventLoop loop_;

@@ -211,11 +211,11 @@ int run_job(Options options, Program program, ProcessTitle& title) {
 
   SignalSource signals(request.options.stop_signals);
   const pid_t guardian = ::getpid();
-  const int status = run_guarded(signals, title, [&](Guarded guarded) {
+  const int status = run_with_guardian(signals, title, [&](SupervisorContext context) {
     SupervisedEnd end;
     const int job_status = with_error_report([&] {
       if (error_files) error_files->make();
-      const int result = supervise_job(request, events, std::move(guarded));
+      const int result = supervise_job(request, events, std::move(context));
       end.needs_no_sweep = true;
       return result;
     });

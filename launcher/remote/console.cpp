@@ -109,9 +109,9 @@ void InputFeed::finish() {
 
 Console::Console(EventLoop& loop, Callbacks callbacks)
     : callbacks_(std::move(callbacks)),
-      is_one_(are_same_file(STDOUT_FILENO, STDERR_FILENO)),
+      is_same_file_(are_same_file(STDOUT_FILENO, STDERR_FILENO)),
       output_(loop, STDOUT_FILENO, [this] { pump(); }) {
-  if (!is_one_) error_.emplace(loop, STDERR_FILENO, [this] { pump(); });
+  if (!is_same_file_) error_.emplace(loop, STDERR_FILENO, [this] { pump(); });
 }
 
 StreamWriter& Console::writer(std::size_t stream) {

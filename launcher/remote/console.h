@@ -91,7 +91,7 @@ class Console : public Messages {
   void report_taken(std::size_t stream);
 
   Callbacks callbacks_;
-  const bool is_one_;  // both streams are one file, pipe or terminal, in which lines must not mix
+  const bool is_same_file_;  // both streams are one file, pipe or terminal, in which lines must not mix
   StreamWriter output_;
   std::optional<StreamWriter> error_;
   std::array<Stream, 2> streams_;

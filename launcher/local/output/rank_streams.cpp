@@ -84,8 +84,10 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
     }
   }
   if (needs_relay(options_)) {
-    const bool only_one = options_.console_ranks.size() == 1 || (options_.nproc_per_node == 1 && options_.nnodes == 1);
-    relay_.emplace(loop_, prefix_template(std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")), only_one, own_group);
+    const bool single_rank =
+        options_.console_ranks.size() == 1 || (options_.nproc_per_node == 1 && options_.nnodes == 1);
+    relay_.emplace(loop_, prefix_template(std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")), single_rank,
+                   own_group);
   }
   if (!layout_.log_folder.empty()) messages().print("log files: " + layout_.log_folder);
 }

@@ -184,12 +184,12 @@ void send_end(UniqueFd& verdict, bool needs_no_sweep) {
 }
 
 // Called in the sweeper's process. Starts the supervisor and monitors it.
-SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
-                          const std::function<SupervisedEnd(Guarded)>& supervise) {
+SupervisedEnd sweep_after(SupervisorContext context, ProcessTitle& title, JobCgroup* cgroup,
+                          const std::function<SupervisedEnd(SupervisorContext)>& supervise) {
   // If the supervisor is killed, its children become children of the sweeper.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   continue_when_parent_ends();
-  guarded.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
+  context.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
   Pipe verdict = make_pipe(O_NONBLOCK);
   const pid_t supervisor = fork_or_throw();
   if (supervisor == 0) {
@@ -197,26 +197,26 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
     continue_when_parent_ends();
     title.restore();
     verdict.reader.reset();
-    const SupervisedEnd end = supervise(std::move(guarded));
+    const SupervisedEnd end = supervise(std::move(context));
     send_end(verdict.writer, end.needs_no_sweep);
     return end;
   }
   verdict.writer.reset();
-  guarded.terminal_input.reset();  // as long as the sweeper has a copy, the guardian does not see that rank 0 has ended
-  ChildMonitor monitor({.signals = guarded.signals,
+  context.terminal_input.reset();  // as long as the sweeper has a copy, the guardian does not see that rank 0 has ended
+  ChildMonitor monitor({.signals = context.signals,
                         .what = "supervising",
                         .child = supervisor,
                         .verdict = std::move(verdict.reader),
-                        .cgroup = guarded.cgroup});
-  monitor.watch_guardian(guarded.guardian_pipe.get());
+                        .cgroup = context.cgroup});
+  monitor.watch_guardian(context.guardian_pipe.get());
   return monitor.run();
 }
 
 // Calls sweep_after(), and prints an error, since no caller would print it.
-SupervisedEnd sweep_after_or_report(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
-                                    const std::function<SupervisedEnd(Guarded)>& supervise) {
+SupervisedEnd sweep_after_or_report(SupervisorContext context, ProcessTitle& title, JobCgroup* cgroup,
+                                    const std::function<SupervisedEnd(SupervisorContext)>& supervise) {
   try {
-    return sweep_after(std::move(guarded), title, cgroup, supervise);
+    return sweep_after(std::move(context), title, cgroup, supervise);
   } catch (const std::exception& error) {
     print_line(error.what());
     return {};
@@ -225,7 +225,8 @@ SupervisedEnd sweep_after_or_report(Guarded guarded, ProcessTitle& title, JobCgr
 
 }  // namespace
 
-int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise) {
+int run_with_guardian(SignalSource& signals, ProcessTitle& title,
+                      const std::function<SupervisedEnd(SupervisorContext)>& supervise) {
   std::vector<ProcessIdentity> inherited;
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) inherited = descendants_of(::getpid());

@@ -17,7 +17,7 @@
 
 namespace launcher {
 
-struct Guarded {
+struct SupervisorContext {
   SignalSource& signals;
   UniqueFd guardian_pipe;   // readable (end of file) when the guardian is gone
   UniqueFd terminal_input;  // the input of the terminal, when standard input is one; else empty
@@ -35,6 +35,7 @@ struct SupervisedEnd {
 
 // Runs `supervise` in a descendant of this process, and returns its exit status here and in the processes between,
 // which should exit with it. `supervise` must not throw. Throws LaunchError when no process can be started.
-int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise);
+int run_with_guardian(SignalSource& signals, ProcessTitle& title,
+                      const std::function<SupervisedEnd(SupervisorContext)>& supervise);
 
 }  // namespace launcher

@@ -58,8 +58,9 @@ struct SupervisorOptions {
 
 class Supervisor {
  public:
-  // All references must outlive the supervisor. When `guarded.guardian_pipe` ends, the ranks are killed.
-  Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams, SupervisorOptions options);
+  // All references must outlive the supervisor. When `context.guardian_pipe` ends, the ranks are killed.
+  Supervisor(EventLoop& loop, SupervisorContext& context, Messages& messages, RankStreams& streams,
+             SupervisorOptions options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -126,7 +127,7 @@ class Supervisor {
   void call_after(Clock::duration time, std::function<void()> action);
 
   EventLoop& loop_;
-  Guarded& guarded_;
+  SupervisorContext& context_;
   Messages& messages_;
   RankStreams& streams_;
   SupervisorOptions options_;

@@ -139,7 +139,7 @@ void ElasticRendezvous::search() {
   }
   // A coordinator that left before the first round may be started again, possibly on this host.
   const bool anew = member_ != nullptr && (discovery_->is_lasting() || has_taken_part_ || member_->is_spare());
-  has_lost_it_ = anew && !discovery_->is_lasting() && !member_->was_dropped();
+  is_search_after_loss_ = anew && !discovery_->is_lasting() && !member_->was_dropped();
   has_lost_coordinator_ = anew && member_->has_lost_coordinator();
   member_.reset();
   coordinator_.reset();
@@ -157,13 +157,13 @@ void ElasticRendezvous::watch_search() {
   search_timer_.cancel();
   if (member_ || join_failure_) return;
   const std::string problem = discovery_->problem();
-  const std::string advice = has_lost_it_ ? "" : discovery_->advice();
+  const std::string advice = is_search_after_loss_ ? "" : discovery_->advice();
   const std::string where = discovery_->name() + (problem.empty() ? "" : " (" + problem + ")");
   if (join_timeout_ <= kSilentWait || has_printed_missing_nodes_) {
-    join_failure_ = {(has_lost_it_ ? "the node that coordinates the job was lost, and not found again at "
-                                   : "the other nodes of this job were not found at ") +
+    join_failure_ = {(is_search_after_loss_ ? "the node that coordinates the job was lost, and not found again at "
+                                            : "the other nodes of this job were not found at ") +
                          where + within_join_timeout(join_timeout_) + (advice.empty() ? "" : ": " + advice),
-                     has_lost_it_ ? 1 : to_int(ExitStatus::kTimeout)};
+                     is_search_after_loss_ ? 1 : to_int(ExitStatus::kTimeout)};
     return;
   }
   messages_.print("looking for the other nodes of this job at " + where);

@@ -73,7 +73,7 @@ class ElasticRendezvous : public Rendezvous {
   bool answers_immediately_ = false;
   bool has_printed_missing_nodes_ = false;  // in this search
   std::chrono::milliseconds join_timeout_{};
-  bool has_lost_it_ = false;           // this search is for a coordinator that was lost
+  bool is_search_after_loss_ = false;  // this search is for a coordinator that was lost
   bool has_lost_coordinator_ = false;  // the coordinator was silent, and may be reachable again soon
   bool was_replaced_ = false;
   bool has_taken_part_ = false;              // true after the first round with this node

@@ -276,7 +276,7 @@ void Member::on(const control::Ping& ping) {
 }
 
 void Member::on(const control::NodeDropped& /*message*/) {
-  was_left_behind_ = true;
+  was_dropped_ = true;
   if (has_started_) return;  // the decision that was made without this node arrives, too
   if (options_.on_dropped) {
     options_.on_dropped();

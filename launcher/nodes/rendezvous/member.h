@@ -68,7 +68,7 @@ class Member {
   // Whether another round can begin.
   bool is_connected() const { return link_->is_open(); }
   // The coordinator has continued without this node, which was silent for too long.
-  bool was_dropped() const { return was_left_behind_; }
+  bool was_dropped() const { return was_dropped_; }
   // The job runs without this node, which waits for a restart.
   bool is_spare() const { return is_spare_; }
   // This node has heard nothing of the coordinator for too long.
@@ -150,7 +150,7 @@ class Member {
   std::shared_ptr<store::StoreChannel> store_channel_;
   // Much data arrived recently. A ping arrives after that data, so this node reports without waiting for one.
   bool has_received_much_data_ = false;
-  bool was_left_behind_ = false;
+  bool was_dropped_ = false;
   bool has_lost_coordinator_ = false;
   bool is_spare_ = false;
   int round_ = 0;

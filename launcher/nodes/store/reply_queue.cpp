@@ -99,13 +99,13 @@ void ReplyQueue::drop_sent(std::size_t count) {
   }
 }
 
-std::vector<ConnectionId> ReplyRouter::take_woken() {
-  return std::exchange(woken_, {});
+std::vector<ConnectionId> ReplyRouter::take_ready_connections() {
+  return std::exchange(ready_connections_, {});
 }
 
 ReplyQueue& ReplyRouter::replies_of(ConnectionId to) {
   ReplyQueue& replies = *queues_.at(to);
-  if (replies.is_empty()) woken_.push_back(to);
+  if (replies.is_empty()) ready_connections_.push_back(to);
   return replies;
 }
 

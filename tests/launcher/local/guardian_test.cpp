@@ -56,7 +56,8 @@ class GuardianTest {
  protected:
   // What comes of a guarded job: the status that the guardian ends with, and what it says.
   std::string guarded(
-      const std::function<SupervisedEnd(Guarded)>& supervise, const std::function<void()>& before = [] {}) const {
+      const std::function<SupervisedEnd(SupervisorContext)>& supervise,
+      const std::function<void()>& before = [] {}) const {
     return in_child([&] {
       before();
       const int said = ::memfd_create("said", 0);
@@ -64,7 +65,7 @@ class GuardianTest {
       ProcessTitle title(1, &program_invocation_name);  // where the kernel has main()'s
       SignalSource signals(default_stop_signals());
       const pid_t self = ::getpid();
-      const int status = run_guarded(signals, title, supervise);
+      const int status = run_with_guardian(signals, title, supervise);
       if (::getpid() != self) ::_exit(status);
       std::string text(1'000, '\0');
       const ssize_t count = ::pread(said, text.data(), text.size(), 0);
@@ -85,16 +86,16 @@ class GuardianTest {
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: ends with the supervisor's status, whatever it is") {
   for (const int status : {0, 1, 85, 124, 255}) {
-    CHECK(guarded([=](Guarded) { return SupervisedEnd{.exit_status = status, .needs_no_sweep = true}; }) ==
+    CHECK(guarded([=](SupervisorContext) { return SupervisedEnd{.exit_status = status, .needs_no_sweep = true}; }) ==
           std::to_string(status) + " ");
-    CHECK(guarded([=](Guarded) { return SupervisedEnd{.exit_status = status, .needs_no_sweep = false}; }) ==
+    CHECK(guarded([=](SupervisorContext) { return SupervisedEnd{.exit_status = status, .needs_no_sweep = false}; }) ==
           std::to_string(status) + " ");
   }
 }
 
 TEST_CASE_METHOD(GuardianTest,
                  "Guardian: the supervisor is two processes below, in groups of their own, and knows the guardian") {
-  const std::string answer = guarded([&](Guarded guarded) {
+  const std::string answer = guarded([&](SupervisorContext guarded) {
     const pid_t self = ::getpid();
     const pid_t sweeper = ::getppid();
     int status = 0;
@@ -109,7 +110,7 @@ TEST_CASE_METHOD(GuardianTest,
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: the sweeper has a name that nobody kills who means ddprun") {
-  const std::string answer = guarded([&](Guarded guarded) {
+  const std::string answer = guarded([&](SupervisorContext guarded) {
     const std::string folder = "/proc/" + std::to_string(::getppid());
     // Up to its first end: what the test was started with follows.
     const std::string shown =
@@ -125,7 +126,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: the sweeper has a name that nobody kil
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: what the supervisor did not settle is ended") {
-  CHECK(guarded([&](Guarded) {
+  CHECK(guarded([&](SupervisorContext) {
           note("left", start_stubborn());
           return SupervisedEnd{.exit_status = 7, .needs_no_sweep = false};
         }) == "7 ");
@@ -133,7 +134,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: what the supervisor did not settle is 
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: what is meant to stay stays") {
-  CHECK(guarded([&](Guarded) {
+  CHECK(guarded([&](SupervisorContext) {
           note("kept", start_stubborn());
           return SupervisedEnd{.exit_status = 0, .needs_no_sweep = true};
         }) == "0 ");
@@ -146,7 +147,7 @@ TEST_CASE_METHOD(GuardianTest,
                  "Guardian: when the supervisor is killed, all that it started is ended, however far below") {
   for (const int number : {SIGKILL, SIGSEGV, SIGABRT}) {
     CAPTURE(number);
-    const std::string answer = guarded([&](Guarded) -> SupervisedEnd {
+    const std::string answer = guarded([&](SupervisorContext) -> SupervisedEnd {
       note("child", start_stubborn());
       const pid_t between = ::fork();
       if (between == 0) {
@@ -166,7 +167,7 @@ TEST_CASE_METHOD(GuardianTest,
 
 TEST_CASE_METHOD(GuardianTest,
                  "Guardian: when the sweeper is killed, the supervisor is let to end everything, and that is said") {
-  const std::string answer = guarded([&](Guarded guarded) {
+  const std::string answer = guarded([&](SupervisorContext guarded) {
     const pid_t child = start_stubborn();
     note("child", child);
     ::kill(::getppid(), SIGKILL);
@@ -182,7 +183,7 @@ TEST_CASE_METHOD(GuardianTest,
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: when sweeper and supervisor are killed, the guardian ends what is left") {
-  const std::string answer = guarded([&](Guarded) -> SupervisedEnd {
+  const std::string answer = guarded([&](SupervisorContext) -> SupervisedEnd {
     note("child", start_stubborn());
     ::kill(::getppid(), SIGKILL);
     ::raise(SIGKILL);
@@ -196,7 +197,7 @@ TEST_CASE_METHOD(GuardianTest,
                  "Guardian: when it is killed itself, the supervisor learns it, even when it was stopped") {
   for (const bool is_stopped : {false, true}) {
     CAPTURE(is_stopped);
-    const std::string answer = guarded([&](Guarded guarded) {
+    const std::string answer = guarded([&](SupervisorContext guarded) {
       note("supervisor", ::getpid());
       note("child", start_stubborn());
       note("sweeper", ::getppid());
@@ -224,7 +225,7 @@ TEST_CASE_METHOD(GuardianTest,
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: when guardian and supervisor are killed, the sweeper ends what is left") {
-  const std::string answer = guarded([&](Guarded guarded) -> SupervisedEnd {
+  const std::string answer = guarded([&](SupervisorContext guarded) -> SupervisedEnd {
     note("child", start_stubborn());
     note("sweeper", ::getppid());
     ::kill(guarded.guardian, SIGKILL);
@@ -238,7 +239,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: when guardian and supervisor are kille
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: passes on what it is told, each signal once") {
-  const std::string answer = guarded([&](Guarded guarded) {
+  const std::string answer = guarded([&](SupervisorContext guarded) {
     std::string seen;
     pollfd event{.fd = guarded.signals.fd(), .events = POLLIN, .revents = 0};
     for (const int number : {SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGHUP, SIGCONT, SIGINT}) {
@@ -260,7 +261,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: passes on what it is told, each signal
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: children from before are not ddprun's to end") {
   const std::string answer = guarded(
-      [&](Guarded) -> SupervisedEnd {
+      [&](SupervisorContext) -> SupervisedEnd {
         note("child", start_stubborn());
         ::raise(SIGKILL);
         return {};
@@ -275,7 +276,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: children from before are not ddprun's 
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: children of others that end meanwhile are not taken for its own") {
   const std::string answer = guarded(
-      [&](Guarded guarded) {
+      [&](SupervisorContext guarded) {
         ::kill(noted("stranger"), SIGKILL);
         comes_true([&] { return !identify(noted("stranger")); });  // reaped: it is process 1 in many a container
         const int status = identify(guarded.guardian) ? 9 : 1;

@@ -62,12 +62,12 @@ class Attempt {
     options_.working_folder = folder.path().string();
     options_.standard_input.to = StandardInput::To::kNone;
     options_.grace = 60s;
-    guarded_.emplace(Guarded{.signals = signals_,
-                             .guardian_pipe = std::move(guardian_pipe_.reader),
-                             .terminal_input = {},
-                             .cgroup = nullptr,
-                             .guardian = guardian,
-                             .guardian_group = guardian});
+    guarded_.emplace(SupervisorContext{.signals = signals_,
+                                       .guardian_pipe = std::move(guardian_pipe_.reader),
+                                       .terminal_input = {},
+                                       .cgroup = nullptr,
+                                       .guardian = guardian,
+                                       .guardian_group = guardian});
   }
   ~Attempt() {
     supervisor_.reset();
@@ -145,7 +145,7 @@ class Attempt {
   }();
   SignalSource signals_{default_stop_signals()};
   Pipe guardian_pipe_;
-  std::optional<Guarded> guarded_;
+  std::optional<SupervisorContext> guarded_;
   SaidBySupervisor said_;
   std::optional<RankStreams> streams_;
   std::optional<Supervisor> supervisor_;

@@ -137,7 +137,7 @@ void Collector::name_threads(int rank, const TimelineRing& ring) {
   }
 }
 
-void Collector::tell(int rank, std::vector<std::uint64_t> words) {
+void Collector::add_records(int rank, std::vector<std::uint64_t> words) {
   post([this, rank, words = std::move(words)] {
     constexpr std::size_t kLane = kLanes - 1;
     const auto is_meant = [&](const Source& source) { return source.rank == rank; };

@@ -260,7 +260,7 @@ std::optional<JobEnd> JobRun::run_attempt() {
                        {.node = place.group_rank,
                         .nodes = place.group_world_size,
                         .world_size = place.ranks.world_size,
-                        .tell = [this](int to, std::string text) { rendezvous_->tell(to, std::move(text)); },
+                        .send_text = [this](int to, std::string text) { rendezvous_->send_text(to, std::move(text)); },
                         .gpu = [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); }});
   JobEnd end = supervisor_->wait();
   start_watch_.reset();

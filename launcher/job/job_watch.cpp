@@ -72,12 +72,12 @@ void JobWatch::watch_for_hangs() {
     gathering_.emplace(
         loop_, HangGatheringOptions{.node = place_.node,
                                     .nodes = place_.nodes,
-                                    .tell = place_.tell,
+                                    .send_text = place_.send_text,
                                     .views = [this] { return hang_watch_->views(supervisor_->watched_ranks()); },
                                     .reports = options.timeout.count() > 0,
                                     .on_report = [this](const HangReport& report) { hang_watch_->report(report); },
                                     .on_progress = [this] { hang_watch_->resume_after_hang(); },
-                                    .on_no_reply = [this] { hang_watch_->judge_alone(); }});
+                                    .on_no_reply = [this] { hang_watch_->diagnose_alone(); }});
   }
   hang_watch_.emplace(loop_, messages_, std::move(options));
 }
@@ -90,7 +90,7 @@ void JobWatch::watch_for_stragglers() {
                                 .gpu_of = [this](int rank) { return gpu_of(rank); },
                                 .on_change = [this](const StragglerChange& change) { on_straggler(change); }};
   if (place_.nodes > 1) {
-    samples_.emplace(place_.node, place_.nodes, place_.tell);
+    samples_.emplace(place_.node, place_.nodes, place_.send_text);
     options.others = [this] { return samples_->others(); };
     options.on_samples = [this](const std::vector<RankSample>& samples) { samples_->send(samples); };
   }

@@ -34,8 +34,8 @@ class ElasticRendezvous : public Rendezvous {
   void ranks_started() override { answer_immediately(true); }
   bool counts_restarts() const override { return true; }
   bool can_restart() const override;
-  void tell(int to, std::string text) override {
-    if (member_) member_->tell(to, std::move(text));
+  void send_text(int to, std::string text) override {
+    if (member_) member_->send_text(to, std::move(text));
   }
   void announce(FailureNotice notice) override;
   const std::optional<FailureNotice>& first_failure() const override;

@@ -41,8 +41,8 @@ class StaticRendezvous : public Rendezvous {
   store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
   void ranks_started() override { answer_immediately(true); }
   bool can_restart() const override;
-  void tell(int to, std::string text) override {
-    if (member_) member_->tell(to, std::move(text));
+  void send_text(int to, std::string text) override {
+    if (member_) member_->send_text(to, std::move(text));
   }
   void announce(FailureNotice notice) override;
   const std::optional<FailureNotice>& first_failure() const override;

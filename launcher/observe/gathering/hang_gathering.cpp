@@ -48,8 +48,8 @@ json json_within_limit(const RankView& view, std::uint64_t now) {
 
 }  // namespace
 
-SampleExchange::SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> tell)
-    : node_(node), nodes_(nodes), send_(std::move(tell)) {}
+SampleExchange::SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> send_text)
+    : node_(node), nodes_(nodes), send_(std::move(send_text)) {}
 
 void SampleExchange::send(const std::vector<RankSample>& samples) {
   const auto now = EventLoop::Clock::now();
@@ -83,7 +83,7 @@ HangGathering::HangGathering(EventLoop& loop, HangGatheringOptions options)
     : loop_(loop), options_(std::move(options)) {}
 
 void HangGathering::send(int to, const json& word) {
-  options_.tell(to, json_text(word, /*ensure_ascii=*/true));
+  options_.send_text(to, json_text(word, /*ensure_ascii=*/true));
 }
 
 void HangGathering::ask(milliseconds timeout) {

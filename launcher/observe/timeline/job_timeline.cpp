@@ -194,7 +194,7 @@ void JobTimeline::on_coordinator_bytes(std::string_view bytes) {
 
 void JobTimeline::send_open_events() {
   if (!collector_) return;
-  for (auto& [rank, words] : open_events_.take(ranks_)) collector_->tell(rank, std::move(words));
+  for (auto& [rank, words] : open_events_.take(ranks_)) collector_->add_records(rank, std::move(words));
 }
 
 void JobTimeline::notify_others() {

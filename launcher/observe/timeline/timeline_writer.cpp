@@ -108,7 +108,7 @@ void TimelineWriter::after_pass() {
 }
 
 void TimelineWriter::suspend() {
-  file_.rest();
+  file_.suspend();
   flush();
   events_ = builder_.events();
   {

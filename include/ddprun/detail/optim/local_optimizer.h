@@ -108,7 +108,7 @@ class LocalOptimizer : public FusedOptimizer {
   void check_state(const at::Tensor& parameter) const;
   std::vector<FusedBatch> collect(const torch::optim::OptimizerParamGroup& group);
   void take(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const;
-  void take_in_one_layout(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const;
+  void add_in_one_layout(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const;
   void run(const torch::optim::OptimizerOptions& options, FusedBatch& batch, const GradientScaling& scaling) const;
   void unscale(FusedBatch& batch, const GradientScaling& scaling) const;
   const LocalState* find_state(const at::Tensor& parameter) const;

@@ -156,19 +156,19 @@ void HeldGradients::restore_gradients() {
 }
 
 // Views of a bucket that only the program has are indistinguishable: all of its gradients stay.
-ScopedGradientRemoval::ScopedGradientRemoval(const HeldGradients& kept)
-    : parameters_(kept.parameters_), gradients_(kept.parameters_.size()) {
+ScopedGradientRemoval::ScopedGradientRemoval(const HeldGradients& held)
+    : parameters_(held.parameters_), gradients_(held.parameters_.size()) {
   std::vector<bool> stays(parameters_.size(), false);
-  for (size_t number = 0; number < kept.engine_->bucket_count(); ++number) {
-    const at::Tensor& memory = kept.engine_->bucket_memory(number);
+  for (size_t number = 0; number < held.engine_->bucket_count(); ++number) {
+    const at::Tensor& memory = held.engine_->bucket_memory(number);
     if (!memory.defined() || memory.layout() != at::kStrided) continue;
-    const HeldGradients::Bucket bucket{.parameters = kept.engine_->assignment()[number], .known_holders = 0};
-    const bool all = memory_holders(memory) != kept.count_own_holders(number, bucket);
+    const HeldGradients::Bucket bucket{.parameters = held.engine_->assignment()[number], .known_holders = 0};
+    const bool all = memory_holders(memory) != held.count_own_holders(number, bucket);
     for (const size_t parameter : bucket.parameters) {
       const at::Tensor& gradient = parameters_[parameter].grad();
       if (!gradient.defined() || gradient.layout() != at::kStrided) continue;
-      const bool is_alias = gradient.is_same(kept.gradients_->alias(parameter));
-      stays[parameter] = is_alias ? all || holders(gradient) > 2 : kept.is_held(parameter, {});
+      const bool is_alias = gradient.is_same(held.gradients_->alias(parameter));
+      stays[parameter] = is_alias ? all || holders(gradient) > 2 : held.is_held(parameter, {});
     }
   }
   take(stays);

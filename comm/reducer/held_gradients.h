@@ -78,7 +78,7 @@ class HeldGradients {
 /// makes other buckets, to which it would move every gradient.
 class ScopedGradientRemoval {
  public:
-  explicit ScopedGradientRemoval(const HeldGradients& kept);
+  explicit ScopedGradientRemoval(const HeldGradients& held);
   /// Before there are buckets.
   explicit ScopedGradientRemoval(const std::vector<at::Tensor>& parameters);
   ~ScopedGradientRemoval();

@@ -49,7 +49,7 @@ uint8_t unmultiplied(uint8_t value, uint8_t opacity) {
 }
 
 /// The meaning of the samples of a pixel.
-enum class Colors { kTable, kRgb, kMultiplied, kCmyk, kRgba };
+enum class Colors { kTable, kRgb, kPremultiplied, kCmyk, kRgba };
 
 /// Converts rows of samples to RGB, and places them according to the EXIF orientation.
 class TiffPicture {
@@ -126,7 +126,7 @@ class TiffPicture {
         std::copy_n(row.samples + 4 * i, 3, rgb);
       } else {
         for (int64_t c = 0; c < 3; ++c) rgb[c] = tiff_sample(row.samples, i * samples + c, bits);
-        if (colors_ != Colors::kMultiplied) continue;
+        if (colors_ != Colors::kPremultiplied) continue;
         const uint8_t opacity = tiff_sample(row.samples, i * samples + 3, bits);
         for (int64_t c = 0; c < 3; ++c) rgb[c] = unmultiplied(rgb[c], opacity);
       }
@@ -139,7 +139,7 @@ class TiffPicture {
       const uint8_t sample = tiff_sample(row.samples, i, layout_.bits);
       if (row.plane < 3) {
         rgb[row.plane] = sample;
-      } else if (colors_ == Colors::kMultiplied) {
+      } else if (colors_ == Colors::kPremultiplied) {
         for (int c = 0; c < 3; ++c) rgb[c] = unmultiplied(rgb[c], sample);
       } else {
         const std::array<uint8_t, 4> inks = {rgb[0], rgb[1], rgb[2], sample};
@@ -185,7 +185,7 @@ Colors colors_of(const TiffLayout& layout) {
     case PHOTOMETRIC_YCBCR:
       return Colors::kRgba;
     case PHOTOMETRIC_RGB:
-      return layout.is_premultiplied && layout.samples > 3 ? Colors::kMultiplied : Colors::kRgb;
+      return layout.is_premultiplied && layout.samples > 3 ? Colors::kPremultiplied : Colors::kRgb;
     case PHOTOMETRIC_SEPARATED:
       return Colors::kCmyk;
     default:
@@ -209,7 +209,7 @@ Image decode_tiff(const std::vector<uint8_t>& bytes, const std::filesystem::path
     if (colors == Colors::kRgba) {
       file.read_rgba(layout, take);
     } else {
-      file.read_rows(layout, colors == Colors::kMultiplied ? 4 : color_samples(layout), take);
+      file.read_rows(layout, colors == Colors::kPremultiplied ? 4 : color_samples(layout), take);
     }
   };
   if (must_check_before_decoding(file, layout)) {

@@ -28,7 +28,7 @@ constexpr const char* kForeignAdvice = "; --rdzv_endpoint names the HOST:PORT of
 
 ListenAt listen_at(const std::string& host) {
   const auto addresses = numeric_addresses(host, 0);
-  if (addresses.empty() || !is_own_address(addresses.front())) return {ListenAt::Kind::kEverywhere};
+  if (addresses.empty() || !is_own_address(addresses.front())) return {ListenAt::Kind::kAnyAddress};
   return {ListenAt::Kind::kAddresses, addresses};
 }
 

@@ -312,7 +312,7 @@ void StaticRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) 
     on_taken_port(error.what());
     return;
   }
-  const bool is_elsewhere = settings_.has_master_addr && listen_at_.kind == ListenAt::Kind::kEverywhere;
+  const bool is_elsewhere = settings_.has_master_addr && listen_at_.kind == ListenAt::Kind::kAnyAddress;
   if (is_elsewhere && !addresses.empty() && !is_loopback(addresses.front())) search_duplicate();
 }
 
@@ -361,7 +361,7 @@ void StaticRendezvous::print_join_hint() {
 
 void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   ListenChoice choice = choose_listening(settings_.master_addr, addresses);
-  if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kEverywhere}, ""};
+  if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kAnyAddress}, ""};
   if (!choice.note.empty()) messages_.print(choice.note);
   listen_at_ = choice.where;
   print_join_hint();

@@ -16,7 +16,7 @@ using ddp::detail::kLaneWords;
 constexpr std::size_t kMaxWaitingBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxStreamMessageBytes = 64 + kLaneWords * sizeof(std::uint64_t);
 
-enum class MessageKind : std::uint8_t { kBegin = 1, kWords = 2, kSettle = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
+enum class MessageKind : std::uint8_t { kBegin = 1, kWords = 2, kPassEnd = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
 
 template <typename Number>
 void put(std::string& to, Number number) {
@@ -83,7 +83,7 @@ void NodeStreamWriter::take(int rank, std::size_t lane, std::uint64_t position, 
 }
 
 void NodeStreamWriter::on_pass_end(int rank, std::uint64_t lost) {
-  std::string message = message_of(MessageKind::kSettle, rank);
+  std::string message = message_of(MessageKind::kPassEnd, rank);
   std::uint64_t left_out = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -165,7 +165,7 @@ bool NodeStreamReader::read(std::string_view message) {
       sink_.take(rank, lane, position, words);
       return true;
     }
-    case MessageKind::kSettle:
+    case MessageKind::kPassEnd:
       sink_.on_pass_end(rank, front.number<std::uint64_t>());
       return front.is_good();
     case MessageKind::kPause:

@@ -77,10 +77,10 @@ void ElasticCoordinator::forget(Id id, bool is_silent) {
 
 // Refuses a node whose options do not fit. Such a problem does not end the job of the other nodes.
 void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
-  if (!own_) own_ = id;
+  if (!own_id_) own_id_ = id;
   lost_nodes_.erase({hello.host, hello.pid});
   const auto reason = roster_.reason_to_refuse(hello);
-  if (job_end_ || (reason && id == *own_)) {
+  if (job_end_ || (reason && id == *own_id_)) {
     if (!job_end_) refuse(*reason);
     send_refusal(id, *job_end_);
     return;
@@ -106,7 +106,7 @@ void ElasticCoordinator::on_ready(Id id, const control::Ready& ready) {
 
 void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
   const std::string who = name(id);
-  if (id == own_) {
+  if (id == own_id_) {
     refuse({who + ", which coordinates the job: " + leaving.reason.text, leaving.reason.exit_status});
   } else if (ended_.contains(id)) {
     numbers_.erase(id);  // the node does not want to wait for the others

@@ -78,7 +78,7 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
     links_.drop(id);
     return;
   }
-  if (hello.launcher == options_.host.launcher) own_ = id;
+  if (hello.launcher == options_.host.launcher) own_id_ = id;
   if (phase_ == Phase::kRefused) {
     informed_.insert(id);
     send_refusal(id, refusal_);

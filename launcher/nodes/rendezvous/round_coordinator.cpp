@@ -121,7 +121,7 @@ void RoundCoordinator::close_relay(Id id) {
 
 // A connected node receives the refusal, even if its connection has to be replaced first.
 void RoundCoordinator::send_refusal(Id id, const JoinFailure& reason) {
-  if (id != own_) refusals_unread_.insert(id);
+  if (id != own_id_) refusals_unread_.insert(id);
   links_.send(id, control::Refusal{reason});
 }
 

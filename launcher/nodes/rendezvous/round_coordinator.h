@@ -150,7 +150,7 @@ class RoundCoordinator {
   std::set<Id> unanswered_;       // nodes that have not answered yet
   std::set<Id> uninformed_;       // nodes that have not learned of the round's end yet
   std::set<Id> refusals_unread_;  // nodes that have not learned of their refusal yet
-  std::optional<Id> own_;         // this launcher's node
+  std::optional<Id> own_id_;      // this launcher's node
   Clock::time_point deadline_{};  // when to stop to inform nodes, or to wait for a cause
   Clock::time_point acknowledgement_deadline_{};  // when all nodes must have learned how the round or the job ends
   std::vector<EventLoop::TimerId> timers_;        // the timers of the present phase

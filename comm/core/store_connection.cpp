@@ -55,7 +55,7 @@ class StoreConnection::Deadline {
     return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX));
   }
   std::chrono::steady_clock::time_point at() const { return at_; }
-  bool is_over() const { return std::chrono::steady_clock::now() >= at_; }
+  bool has_expired() const { return std::chrono::steady_clock::now() >= at_; }
 
  private:
   // Longer than any timeout, and short enough not to overflow the clock.
@@ -325,7 +325,7 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
     for (;;) {
       {
         const Lock lock(*this, latest);
-        const bool waits_in_store = waiter.is_alone() && !deadline.is_over();
+        const bool waits_in_store = waiter.is_alone() && !deadline.has_expired();
         const auto outcome =
             waits_in_store ? wait_in_store(keys, deadline, latest) : check_once(keys, deadline, latest);
         if (outcome) return *outcome;
@@ -354,7 +354,7 @@ std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::v
   // cancellation follows.
   request(request_bytes(Opcode::kCancelWait), latest);
   if (receive_word(store::kWaitCanceled, store::kStopWaiting, latest)) {
-    return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;
+    return deadline.has_expired() ? std::optional(Wait::kTimeout) : std::nullopt;
   }
   receive_word(store::kWaitCanceled, store::kWaitCanceled, latest);
   return Wait::kReady;
@@ -365,7 +365,7 @@ std::optional<StoreConnection::Wait> StoreConnection::check_once(const std::vect
                                                                  const Deadline& deadline, const Deadline& latest) {
   if (is_interrupted_) return Wait::kInterrupted;
   if (check(keys, latest)) return Wait::kReady;
-  return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;
+  return deadline.has_expired() ? std::optional(Wait::kTimeout) : std::nullopt;
 }
 
 void StoreConnection::interrupt() noexcept {

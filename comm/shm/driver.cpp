@@ -43,7 +43,7 @@ void Driver::drive(const Limit& limit, SpinPolicy& policy) {
     }
     const bool moved = advance();
     check_for_stall_if_due();
-    if (is_over(limit) || (limit.one_pass && !moved)) return;
+    if (has_reached(limit) || (limit.one_pass && !moved)) return;
     if (moved) {
       is_blocked = false;
       continue;
@@ -59,7 +59,7 @@ void Driver::drive(const Limit& limit, SpinPolicy& policy) {
     slots_.note_processor();
     leave_shared_processor(awaited, processor);
     is_blocked = false;
-    if (is_time_up || is_over(limit)) return;
+    if (is_time_up || has_reached(limit)) return;
   }
 }
 
@@ -87,7 +87,7 @@ bool Driver::must_stop(const Limit& limit) const {
   return limit.is_finishing ? queue_.is_aborting() : queue_.is_stopping();
 }
 
-bool Driver::is_over(const Limit& limit) const {
+bool Driver::has_reached(const Limit& limit) const {
   if (!ended_.empty() || must_stop(limit)) return true;
   if (limit.until == nullptr) return !limit.one_pass && is_idle() && !queue_.has_new();
   return limit.until->has_ended();
@@ -138,7 +138,7 @@ bool Driver::awaits_rank_on_same_processor() const {
 // After a sleep on `processor_before`, for `awaited`.
 void Driver::leave_shared_processor(const std::vector<int>& awaited, int processor_before) {
   if (!std::ranges::any_of(awaited, [&](int rank) { return is_on_same_processor(rank); })) return;
-  if (!move_pause_.is_over(Clock::now())) return;
+  if (!move_pause_.may_move(Clock::now())) return;
   if (!move_to_other_processor(processor_before, slots_.other_rank_processors())) return;
   slots_.note_processor();
   move_pause_.moved(Clock::now());

@@ -65,7 +65,7 @@ class Driver {
 
  private:
   bool advance();
-  bool is_over(const Limit& limit) const;
+  bool has_reached(const Limit& limit) const;
   bool must_stop(const Limit& limit) const;
   bool is_idle() const { return joint_operations_.empty() && mailbox_.is_empty(); }
   std::vector<int> awaited_ranks() const;

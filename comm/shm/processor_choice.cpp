@@ -32,7 +32,7 @@ cpu_set_t target_cpus(const cpu_set_t& usable, int own, int preferred, const std
 
 }  // namespace
 
-bool MovePause::is_over(Time now) {
+bool MovePause::may_move(Time now) {
   if (std::exchange(has_moved_, false)) {
     const bool was_good = now - moved_at_ >= kMinUsefulStay;
     pause_ = was_good ? kMinPause : std::min(kMaxPause, 2 * pause_);

@@ -15,7 +15,7 @@ class MovePause {
   using Time = std::chrono::steady_clock::time_point;
 
   /// Call it when this rank shares its processor with a rank for which it waits. Returns whether it should move.
-  bool is_over(Time now);
+  bool may_move(Time now);
   void moved(Time now);
 
  private:

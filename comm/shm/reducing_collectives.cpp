@@ -79,7 +79,7 @@ class SharedReduce final : public Collective {
         data_(data),
         bytes_(count * kernel.element_size()),
         chunk_(chunk_of(bytes_)),
-        takes_(root == kNoRoot || root == place.rank),
+        receives_result_(root == kNoRoot || root == place.rank),
         kernel_(kernel),
         place_(place),
         sources_(static_cast<size_t>(place.ranks)) {}
@@ -120,12 +120,12 @@ class SharedReduce final : public Collective {
             rank == place_.rank ? data_ + all.begin + at : slot(slots, rank, round) + at;
       }
       kernel_.combine(result + at, sources_.data(), (all.begin + at) / element, (all.begin + end) / element);
-      if (takes_) copy_bytes(data_ + all.begin + at, result + at, end - at);
+      if (receives_result_) copy_bytes(data_ + all.begin + at, result + at, end - at);
     }
   }
 
   void take(const SlotAccess& slots, uint64_t round) override {
-    if (!takes_) return;
+    if (!receives_result_) return;
     const Range all = chunk(round);
     for (int rank = 0; rank < place_.ranks; ++rank) {
       if (rank == place_.rank) continue;
@@ -137,7 +137,7 @@ class SharedReduce final : public Collective {
   std::byte* const data_;
   const size_t bytes_;
   const size_t chunk_;
-  const bool takes_;
+  const bool receives_result_;
   const ReductionKernel kernel_;
   const Place place_;
   std::vector<const std::byte*> sources_;

@@ -186,7 +186,7 @@ void ElasticCoordinator::stop_round(const std::string& why) {
 FailureNotice ElasticCoordinator::decide_outcome(FailureNotice first) {
   const std::string& host = hosts_.at(std::min(static_cast<std::size_t>(first.node), hosts_.size() - 1));
   const Rounds::Cause cause = cause_of(first, is_replaceable_);
-  const std::string reason = rounds_.is_over(cause, host, Clock::now());
+  const std::string reason = rounds_.end_round(cause, host, Clock::now());
   first.is_final = !reason.empty();
   // The nodes do not wait for a common status: they continue, or end with the status of this notice.
   first.stop_signal = 0;

@@ -250,7 +250,7 @@ std::string Rounds::cause_to_end(Cause cause, const std::string& host, Time now)
   return "";
 }
 
-std::string Rounds::is_over(Cause cause, const std::string& host, Time now) {
+std::string Rounds::end_round(Cause cause, const std::string& host, Time now) {
   if (phase_ != Phase::kRunning) return "it has ended";
   std::string reason = cause_to_end(cause, host, now);
   if (reason.empty()) {

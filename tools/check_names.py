@@ -17,6 +17,7 @@ import sys
 
 TYPE = re.compile(r"(?:template <[^>]*>\s*)?(?:struct|class|enum class|enum)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?![\w:<]*;)")
 FUNCTION = re.compile(r"([\w:~]+)\s*\(")
+INITIALIZED_CONSTANT = re.compile(r"(?:inline |static |thread_local )*(?:constexpr|const|constinit)\b[^(=]*\b(k[A-Z]\w*)\s*\(")
 NOT_CODE = [
     (r"//[^\n]*|/\*.*?\*/", ""),
     (r'R"(\w*)\(.*?\)\1"', '""'),
@@ -67,6 +68,8 @@ def declared(statement: str) -> tuple[str, str] | None:
         return None
     if (found := TYPE.match(statement)) and ("{" in statement):
         return found[1], "type"
+    if (found := INITIALIZED_CONSTANT.match(statement)) and not statement.endswith("{}"):
+        return found[1], "variable"
     found = FUNCTION.search(statement)
     if found and "=" not in statement[: found.start()]:
         if not statement.endswith("{}") or "::" in found[1]:
@@ -120,12 +123,15 @@ def ambiguous(program: str, root: pathlib.Path, sources: list[pathlib.Path], hea
 
 
 def compiled_as_one(root: pathlib.Path):
-    """Yields the sources of each library."""
+    """Yields the sources of each library and program that DDPRUN_UNITY_BUILD compiles as one."""
     for listing in sorted(root.glob("*/CMakeLists.txt")):
         text = listing.read_text()
         for library in re.finditer(r"(?:ddprun_library\(\s*|add_library\(\s*ddprun_)(\w+)\s+(?:SOURCES|STATIC)\s+(.*?)\)", text, re.DOTALL):
             if re.search(rf"ddprun_use_precompiled_headers\(ddprun_{library[1]} \w+\)", text):
                 yield library[1], [listing.parent / name for name in re.findall(r"[\w/]+\.cpp", library[2])]
+        for program in re.finditer(r"ddprun_executable\(\s*(\w+)\s+SOURCES\s+(.*?)\)", text, re.DOTALL):
+            if re.search(rf"set_target_properties\({program[1]} .*\bUNITY_BUILD\b", text):
+                yield program[1], [listing.parent / name for name in re.findall(r"[\w/]+\.cpp", program[2])]
 
 
 def test_programs(root: pathlib.Path):

@@ -82,10 +82,9 @@ int main(int argc, char** argv) try {
     ddp::CheckpointManager manager(folder / "run", group, {.keep_last = 1});
     for (int round = 0; round < kTries; ++round) {
       write.peer = std::min(write.peer, bench::plain_write(plain, megabytes));
-      bench::reset_peak_memory();
-      const auto before = bench::memory("VmRSS");
+      bench::ExtraMemory extra;
       write.ours = std::min(write.ours, seconds([&] { manager.save(1, state); }));
-      overhead = std::max(overhead, bench::memory("VmHWM") - before);
+      overhead = std::max(overhead, extra.stop());
     }
     for (int round = 0; round < kTries; ++round) {
       drop_from_cache(plain);

@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace bench {
@@ -22,10 +25,29 @@ inline double memory(const std::string& name) {
   return 0;
 }
 
-// Resets VmHWM, so that it shows the peak memory from now on.
-inline void reset_peak_memory() {
-  std::ofstream("/proc/self/clear_refs") << "5";
-}
+// Samples how much memory this process has beyond what it had at the beginning. Pages of mapped files do not count: the
+// kernel drops and reads them as it likes, also those of LibTorch's code.
+class ExtraMemory {
+ public:
+  // The peak, in kilobytes.
+  double stop() {
+    sampler_.request_stop();
+    sampler_.join();
+    return peak_ - before_;
+  }
+
+ private:
+  static double now() { return memory("RssAnon") + memory("RssShmem"); }
+
+  double before_ = now();
+  double peak_ = before_;
+  std::jthread sampler_{[this](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      peak_ = std::max(peak_, now());
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }};
+};
 
 // Returns the seconds of a sequential write with fsync, as in `dd bs=1M conv=fsync`.
 inline double plain_write(const std::filesystem::path& path, int64_t megabytes) {

@@ -40,14 +40,13 @@ struct Cost {
 
 Cost measured(const ddp::GroupHandle& group, const std::function<void()>& action) {
   ddp::barrier(group);
-  bench::reset_peak_memory();
-  const auto before = bench::memory("VmRSS");
+  bench::ExtraMemory extra;
   const auto begin = std::chrono::steady_clock::now();
   action();
   ddp::barrier(group);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
   Cost cost{.seconds = time.count()};
-  for (const auto& text : ddp::all_gather_strings(std::to_string(bench::memory("VmHWM") - before), group)) {
+  for (const auto& text : ddp::all_gather_strings(std::to_string(extra.stop()), group)) {
     cost.megabytes = std::max(cost.megabytes, std::stod(text) / 1024);
   }
   return cost;

@@ -32,10 +32,10 @@ using Catch::Matchers::StartsWith;
 using test::error_of;
 using Tensors = std::vector<at::Tensor>;
 
-const at::Device kMeta(at::kMeta);
+const at::Device kMetaDevice(at::kMeta);
 
 at::Tensor on_meta(at::IntArrayRef shape) {
-  return at::empty(shape, at::TensorOptions(kMeta));
+  return at::empty(shape, at::TensorOptions(kMetaDevice));
 }
 
 class Devices : protected test::EveryWire {

@@ -322,6 +322,18 @@ class ChecksFindViolations(unittest.TestCase):
         both = "is in the anonymous namespaces of comm/a.cpp and of comm/in/b.cpp"
         self.assert_reports("check_names.py", f"comm: g {both}", f"comm: h {both}", f"comm: kTwo {both}")
 
+    def test_so_are_constants_that_parentheses_initialize(self):
+        self.write("data/CMakeLists.txt", "ddprun_library(data SOURCES a.cpp b.cpp)\nddprun_use_precompiled_headers(ddprun_data tensors)\n")
+        for name in "ab":
+            self.write(f"data/{name}.cpp", f'namespace ddp {{\nnamespace {{\nconstexpr std::string_view kMagic("{name}", 1);\n}}\n}}\n')
+        self.assert_reports("check_names.py", "data: kMagic is in the anonymous namespaces of data/a.cpp and of data/b.cpp")
+
+    def test_so_are_helpers_of_a_program_of_several_sources(self):
+        self.write("tools/CMakeLists.txt", "ddprun_executable(\n  tool\n  SOURCES a.cpp\n          b.cpp\n  LINK x)\nset_target_properties(tool PROPERTIES UNITY_BUILD ON)\n")
+        for name in "ab":
+            self.write(f"tools/{name}.cpp", "namespace ddp {\nnamespace {\nint f() { return 1; }\n}\n}\n")
+        self.assert_reports("check_names.py", "tool: f is in the anonymous namespaces of tools/a.cpp and of tools/b.cpp")
+
     def test_so_are_types_of_one_name_that_mean_two_things(self):
         self.write("timeline/CMakeLists.txt", "add_library(\n  ddprun_timelines STATIC\n  a.cpp\n  b.cpp)\nddprun_use_precompiled_headers(ddprun_timelines standard)\n")
         self.write("timeline/a.cpp", "namespace ddp {\nnamespace {\nusing Clock = int;\nusing Words = int;\nint a;\n}\n}\n")

@@ -173,7 +173,7 @@ void GradScaler::update() {
   at::_amp_update_scale_(scale_, tracker_, amp::detail::combine(found_infs, scale_.device()), options_.growth_factor,
                          options_.backoff_factor, options_.growth_interval);
   scale_.clamp_min_(options_.min_scale);
-  floor_->look(scale_, tracker_);
+  floor_->check(scale_, tracker_);
   optimizers_.clear();
 }
 
@@ -215,7 +215,7 @@ double GradScaler::get_scale() const {
   ddp::detail::refuse_capture(rank_ + "GradScaler::get_scale", "the host reads the scale. Read it between replays");
   if (!scale_.defined()) return options_.init_scale;
   const auto scale = scale_.item<double>();
-  floor_->look(scale);
+  floor_->check(scale);
   return scale;
 }
 

@@ -66,14 +66,14 @@ void LossScaler::update(const at::Tensor& found_inf) {
   } else {  // as in apex, the floor applies only after an overflow
     scale_.copy_(at::where(found.ne(0), scale_.clamp_min(floor_->value()), scale_));
   }
-  floor_->look(scale_, tracker_);
+  floor_->check(scale_, tracker_);
 }
 
 LossScalerState LossScaler::state() const {
   if (!scale_.defined()) return {.loss_scale = value_, .unskipped = unskipped_};
   ddp::detail::refuse_capture("amp: the loss scale's state", "the host reads it. Read it between replays");
   const LossScalerState state{.loss_scale = scale_.item<double>(), .unskipped = tracker_.item<int64_t>()};
-  floor_->look(state.loss_scale);
+  floor_->check(state.loss_scale);
   return state;
 }
 

@@ -37,23 +37,23 @@ void ScaleFloor::warn_of_raised(double loaded) const {
              ", and is raised to it");
 }
 
-void ScaleFloor::look(const at::Tensor& scale, const at::Tensor& tracker) {
+void ScaleFloor::check(const at::Tensor& scale, const at::Tensor& tracker) {
   if (has_warned_) return;
   if (scale.is_cpu()) {
-    judge(*scale.const_data_ptr<float>(), *tracker.const_data_ptr<int32_t>() == 0);
+    warn_if_at_floor(*scale.const_data_ptr<float>(), *tracker.const_data_ptr<int32_t>() == 0);
   } else if (ddp::detail::is_capturing()) {
     return;  // during a capture, operators do not run
   } else if (arrived_) {
     if (!arrived_->query()) return;
     arrived_.reset();
-    judge(*scale_.const_data_ptr<float>(), *tracker_.const_data_ptr<int32_t>() == 0);
+    warn_if_at_floor(*scale_.const_data_ptr<float>(), *tracker_.const_data_ptr<int32_t>() == 0);
   } else if (++calls_ % kCallsPerCopy == 0) {
     begin_copy(scale, tracker);
   }
 }
 
-void ScaleFloor::look(double scale) {
-  judge(scale, /*after_overflow=*/false);
+void ScaleFloor::check(double scale) {
+  warn_if_at_floor(scale, /*after_overflow=*/false);
 }
 
 void ScaleFloor::begin_copy(const at::Tensor& scale, const at::Tensor& tracker) {
@@ -69,7 +69,7 @@ void ScaleFloor::begin_copy(const at::Tensor& scale, const at::Tensor& tracker) 
 }
 
 // A scale that was at the floor from the beginning causes no warning before an overflow. NaN counts as below the floor.
-void ScaleFloor::judge(double scale, bool after_overflow) {
+void ScaleFloor::warn_if_at_floor(double scale, bool after_overflow) {
   starts_above_floor_ = starts_above_floor_ || scale > value_;
   if (has_warned_ || scale > value_ || !(starts_above_floor_ || after_overflow)) return;
   has_warned_ = true;

@@ -30,7 +30,7 @@ class ScaleFloor {
   void begin_at(double scale);
 
   /// Called when the scale was set to a number that only the device knows. A scale at the floor then does not indicate
-  /// an overflow until look() has seen it above the floor.
+  /// an overflow until check() has seen it above the floor.
   void begin_at_unknown();
 
   /// Warns that a loaded state has the scale `loaded`, which is below the floor. Every call prints a warning.
@@ -40,13 +40,13 @@ class ScaleFloor {
   /// on one device. Warns once if `scale` was reduced to the floor. On the CPU, it warns in this call. For other
   /// devices, the host does not wait: every 16th call starts a copy of both tensors, and a call after the copy has
   /// completed warns.
-  void look(const at::Tensor& scale, const at::Tensor& tracker);
+  void check(const at::Tensor& scale, const at::Tensor& tracker);
 
   /// The same for a scale that the host has already read.
-  void look(double scale);
+  void check(double scale);
 
  private:
-  void judge(double scale, bool after_overflow);
+  void warn_if_at_floor(double scale, bool after_overflow);
   void begin_copy(const at::Tensor& scale, const at::Tensor& tracker);
 
   double value_;

@@ -138,8 +138,8 @@ bool is_near_stack_pointer([[maybe_unused]] const void* address, [[maybe_unused]
 #ifdef __x86_64__
   const auto at = reinterpret_cast<std::intptr_t>(address);
   const auto stack = static_cast<std::intptr_t>(static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RSP]);
-  constexpr std::intptr_t kNear = 64 << 10;
-  return at > stack - kNear && at < stack + kNear;
+  constexpr std::intptr_t kMaxDistance = 64 << 10;
+  return at > stack - kMaxDistance && at < stack + kMaxDistance;
 #else
   return false;
 #endif

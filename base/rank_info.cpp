@@ -56,14 +56,14 @@ void read_master(const EnvironmentLookup& lookup, RankInfo& info) {
   if (address) info.master_addr = *address;
   if (port) info.master_port = static_cast<uint16_t>(parse_int("MASTER_PORT", *port, 1, 65535));
   if (info.world_size == 1 || (!info.master_addr.empty() && port)) return;
-  const auto told = detail::master_address(lookup, info.source, info.world_size, info.local_world_size);
-  if (info.master_addr.empty()) info.master_addr = told.host;
-  if (!port) info.master_port = told.port;
+  const auto derived = detail::master_address(lookup, info.source, info.world_size, info.local_world_size);
+  if (info.master_addr.empty()) info.master_addr = derived.host;
+  if (!port) info.master_port = derived.port;
   const std::string me = who(info) + ": ";
   const std::string advice =
       " Start the program with ddprun or torchrun, or set MASTER_ADDR and MASTER_PORT to rank 0's host and a free "
       "port." +
-      told.obstacle;
+      derived.advice;
   if (info.master_addr.empty()) fail(me + "MASTER_ADDR is not set: the ranks cannot find each other." + advice);
   if (info.master_port == 0) fail(me + "MASTER_PORT is not set: the ranks cannot find each other." + advice);
 }

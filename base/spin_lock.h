@@ -23,11 +23,11 @@ class SpinLock {
 
  private:
   [[gnu::noinline]] void lock_taken() noexcept {
-    constexpr int kLooks = 100;
-    constexpr auto kMoment = std::chrono::microseconds(20);
+    constexpr int kMaxSpins = 100;
+    constexpr auto kSleepTime = std::chrono::microseconds(20);
     for (int look = 0;; ++look) {
       if (!is_taken_.load(std::memory_order_relaxed) && try_lock()) return;
-      if (look >= kLooks) std::this_thread::sleep_for(kMoment);
+      if (look >= kMaxSpins) std::this_thread::sleep_for(kSleepTime);
     }
   }
 

@@ -22,7 +22,7 @@ class Outline {
 
   std::string read() {
     std::string name = encoding();
-    return is_good_ ? name : std::string();
+    return is_valid_ ? name : std::string();
   }
 
  private:
@@ -33,14 +33,14 @@ class Outline {
     return true;
   }
   std::string fail() {
-    is_good_ = false;
+    is_valid_ = false;
     at_ = text_.size();
     return "";
   }
 
   std::string encoding() {
     const Deeper deeper(*this);
-    if (depth_ > kDeepest) return fail();
+    if (depth_ > kMaxDepth) return fail();
     std::string name = this->name();
     return name + "(...)";
   }
@@ -71,7 +71,7 @@ class Outline {
     }
     std::string name;
     std::string last;
-    while (is_good_ && !take("E")) {
+    while (is_valid_ && !take("E")) {
       if (peek() == 'I') {
         name += arguments();
         continue;
@@ -170,8 +170,8 @@ class Outline {
   // Skips types, values and expressions up to the E that closes the current level.
   void skip_to_end(bool is_expression = false) {
     const Deeper deeper(*this);
-    if (depth_ > kDeepest) fail();
-    while (is_good_ && !take("E")) {
+    if (depth_ > kMaxDepth) fail();
+    while (is_valid_ && !take("E")) {
       if (at_ >= text_.size()) {
         fail();
       } else if (is_expression && is_operator()) {
@@ -184,9 +184,9 @@ class Outline {
 
   // Recognizes the operators whose second letter would otherwise be parsed as an opening or closing code.
   bool is_operator() const {
-    constexpr std::string_view kThem = "aNaSdVeOeqlSlemImLmloRoopLplmirMrSrslsgeanntcostszstadnwcldtptsrcv";
-    for (std::size_t i = 0; i + 1 < kThem.size(); i += 2) {
-      if (kThem[i] == peek() && kThem[i + 1] == peek(1)) return true;
+    constexpr std::string_view kOperatorCodes = "aNaSdVeOeqlSlemImLmloRoopLplmirMrSrslsgeanntcostszstadnwcldtptsrcv";
+    for (std::size_t i = 0; i + 1 < kOperatorCodes.size(); i += 2) {
+      if (kOperatorCodes[i] == peek() && kOperatorCodes[i + 1] == peek(1)) return true;
     }
     return false;
   }
@@ -236,7 +236,7 @@ class Outline {
 
   void skip_literal() {
     skip_type();
-    while (is_good_ && !take("E")) {
+    while (is_valid_ && !take("E")) {
       if (at_++ >= text_.size()) fail();
     }
   }
@@ -248,12 +248,12 @@ class Outline {
     Deeper& operator=(const Deeper&) = delete;
     int& depth;
   };
-  static constexpr int kDeepest = 200;
+  static constexpr int kMaxDepth = 200;
 
   std::string_view text_;
   std::size_t at_ = 0;
   int depth_ = 0;
-  bool is_good_ = true;
+  bool is_valid_ = true;
 };
 
 constexpr std::string_view kMangled = "_Z";
@@ -261,14 +261,14 @@ constexpr std::string_view kOmitted = "...";
 
 // Replaces each outermost `open`...`close` range by `instead`. Returns the text unchanged if the brackets do not match.
 std::string without(std::string_view name, char open, char close, std::string_view instead) {
-  constexpr std::string_view kKept = "(anonymous namespace)";
+  constexpr std::string_view kAnonymousNamespace = "(anonymous namespace)";
   std::string text;
   int depth = 0;
   for (std::size_t i = 0; i < name.size(); ++i) {
     const char c = name[i];
-    if (depth == 0 && name.substr(i).starts_with(kKept)) {
-      text += kKept;
-      i += kKept.size() - 1;
+    if (depth == 0 && name.substr(i).starts_with(kAnonymousNamespace)) {
+      text += kAnonymousNamespace;
+      i += kAnonymousNamespace.size() - 1;
       continue;
     }
     // The characters '<' and '>' in operator<, operator<<, operator->, a->b are not brackets.

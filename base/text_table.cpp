@@ -11,7 +11,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-constexpr std::string_view kBetween = "  ";
+constexpr std::string_view kColumnSeparator = "  ";
 constexpr std::size_t kDetailIndent = 4;
 
 std::size_t width_of(std::string_view text) {
@@ -29,7 +29,7 @@ std::vector<std::size_t> widths_of(const std::vector<Row>& rows) {
 std::size_t fitting(const std::vector<std::size_t>& widths, std::size_t columns) {
   std::size_t used = 0;
   for (std::size_t i = 0; i < widths.size(); ++i) {
-    used += kBetween.size() + widths[i];
+    used += kColumnSeparator.size() + widths[i];
     if (used > columns) return std::max<std::size_t>(i, 1);
   }
   return widths.size();
@@ -54,7 +54,7 @@ std::string text_table(const std::vector<Row>& rows, std::size_t columns) {
   for (const Row& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < shown; ++i) {
-      line.append(kBetween).append(row[i]).append(widths[i] - width_of(row[i]), ' ');
+      line.append(kColumnSeparator).append(row[i]).append(widths[i] - width_of(row[i]), ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     if (columns > 0) line = cut_to_columns(line, static_cast<std::int64_t>(columns));

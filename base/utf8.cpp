@@ -56,8 +56,8 @@ Utf8Character first_character(std::string_view text) noexcept {
 }
 
 std::size_t whole_characters(std::string_view text) noexcept {
-  constexpr std::size_t kLongest = 4;
-  for (std::size_t i = 1; i < kLongest && i <= text.size(); ++i) {
+  constexpr std::size_t kMaxBytes = 4;
+  for (std::size_t i = 1; i < kMaxBytes && i <= text.size(); ++i) {
     const auto byte = static_cast<std::uint8_t>(text[text.size() - i]);
     if ((byte & 0xC0) == 0x80) continue;
     const std::size_t wanted = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;

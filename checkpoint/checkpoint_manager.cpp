@@ -132,8 +132,8 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
     auto& save = sharded_save();
     Failure outcome;
     const auto broken = failure_of([&] {
-      outcome = options_.async ? save.write_later(destination, std::move(content), shards)
-                               : save.write_now(destination, content, shards);
+      outcome = options_.async ? save.write_async(destination, std::move(content), shards)
+                               : save.write_sync(destination, content, shards);
     });
     failure += outcome;
     failure += combined_failures(save_failure(step, broken), group_);
@@ -144,9 +144,9 @@ void CheckpointManager::save(int64_t step, const TrainingState& state, const Sav
   if (writer_) {
     not_written = save_failure(step, failure_of([&] {
                                  if (options_.async) {
-                                   writer_->write_later(destination, std::move(content));
+                                   writer_->write_async(destination, std::move(content));
                                  } else {
-                                   writer_->write_now(destination, content);
+                                   writer_->write_sync(destination, content);
                                  }
                                }));
   }

@@ -35,12 +35,12 @@ ChunkedTensors::ChunkedTensors(storage::FileSystem& file_system, const ChunkedPa
     }
     const auto meta = at::empty(tensor.shape, at::TensorOptions(*dtype).device(c10::kMeta));
     by_value_.emplace(meta.unsafeGetTensorImpl(), Described{.value = meta, .name = name, .tensor = &tensor});
-    described_.tensors.emplace(name, tensor.shape.empty() ? want(meta) : meta);
+    described_.tensors.emplace(name, tensor.shape.empty() ? request(meta) : meta);
   }
   read();
 }
 
-at::Tensor ChunkedTensors::want(const at::Tensor& value) {
+at::Tensor ChunkedTensors::request(const at::Tensor& value) {
   return request_box(value, shards::whole(value.sizes().vec()));
 }
 
@@ -83,7 +83,7 @@ void take_values(const StoredPart& part, std::vector<Assignment>& assignments) {
   if (part.chunks == nullptr) return;  // assign() takes the rows
   for (auto& [target, value] : assignments) {
     const auto place = shard_place_of(target);
-    value = place ? part.chunks->request_rows(value, place->first_row, target.size(0)) : part.chunks->want(value);
+    value = place ? part.chunks->request_rows(value, place->first_row, target.size(0)) : part.chunks->request(value);
   }
 }
 
@@ -144,7 +144,7 @@ StoredTensors optimizer_values(const StoredPart& part, const torch::optim::Optim
         continue;
       }
     }
-    if (part.chunks != nullptr) value = part.chunks->want(value);
+    if (part.chunks != nullptr) value = part.chunks->request(value);
   }
   if (part.chunks != nullptr) part.chunks->read();
   return values;

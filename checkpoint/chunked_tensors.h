@@ -33,7 +33,7 @@ class ChunkedTensors {
 
   /// The tensor that will have the values of `value` after read(): of a meta tensor of described() a new CPU tensor of
   /// `rows` rows from `first_row` on, or of all its elements; of any other tensor itself.
-  at::Tensor want(const at::Tensor& value);
+  at::Tensor request(const at::Tensor& value);
   at::Tensor request_rows(const at::Tensor& value, int64_t first_row, int64_t rows);
 
   /// Reads all that is wanted. Throws storage::DamagedCheckpoint naming file and tensor, and std::system_error.

@@ -44,13 +44,13 @@ void DirectoryWriter::claim() {
   is_counted_ = false;
 }
 
-void DirectoryWriter::write_now(RunDestination destination, const RunContent& content) {
+void DirectoryWriter::write_sync(RunDestination destination, const RunContent& content) {
   claim();
   destination.sequence = next_sequence();
   write_run(file_system_, destination, content, notify_);
 }
 
-void DirectoryWriter::write_later(const RunDestination& destination, RunContent content) {
+void DirectoryWriter::write_async(const RunDestination& destination, RunContent content) {
   try {
     claim();
   } catch (const std::system_error&) {
@@ -60,7 +60,7 @@ void DirectoryWriter::write_later(const RunDestination& destination, RunContent 
   under_way_ = std::async(std::launch::async, [this, destination, content = std::move(content)] {
     auto failure = failure_of([&] {
       snapshot_.wait();
-      write_now(destination, content);
+      write_sync(destination, content);
     });
     return save_failure(destination.step, std::move(failure));
   });

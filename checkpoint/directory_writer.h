@@ -34,11 +34,11 @@ class DirectoryWriter {
   int64_t next_sequence();
 
   /// Saves in the caller's thread. Throws.
-  void write_now(RunDestination destination, const RunContent& content);
+  void write_sync(RunDestination destination, const RunContent& content);
 
   /// Copies the tensors to host memory and saves in a thread. Throws when another process writes there; finish()
   /// returns every other failure.
-  void write_later(const RunDestination& destination, RunContent content);
+  void write_async(const RunDestination& destination, RunContent content);
 
  private:
   void clean();

@@ -85,7 +85,7 @@ bool fits(const at::Tensor& model, const at::Tensor& value, bool cast) {
 }
 
 // Why copy_() cannot write a value into `tensor`; empty when it can.
-std::string copy_obstacle(const at::Tensor& tensor) {
+std::string copy_problem(const at::Tensor& tensor) {
   if (tensor.is_meta()) return "is a meta tensor, which has no memory: move the model to a device first";
   if (tensor.is_inference() && !c10::InferenceMode::is_enabled()) {
     return "is an inference tensor, which nothing can be loaded into: create it outside of InferenceMode, or clone() "
@@ -229,8 +229,8 @@ void require_whole(const TensorMap& model, const std::string& user, const std::s
 
 void check_loadable(const TensorMap& model) {
   for (const auto& [name, tensor] : model) {
-    if (const auto objection = copy_obstacle(tensor); !objection.empty()) {
-      throw std::invalid_argument("the model's tensor " + quote_name(name) + " " + objection);
+    if (const auto problem = copy_problem(tensor); !problem.empty()) {
+      throw std::invalid_argument("the model's tensor " + quote_name(name) + " " + problem);
     }
   }
 }
@@ -292,8 +292,8 @@ MatchResult read_matching(const StoredTensors& stored, const TensorMap& expected
     if (!fits(tensor, value, options.cast)) {
       mismatches.different.push_back(quote_name(name) + " is " + describe(tensor) + " in the model, but " +
                                      describe(value) + " in the file");
-    } else if (const auto objection = copy_obstacle(tensor); !objection.empty()) {
-      mismatches.different.push_back(quote_name(name) + " " + objection);
+    } else if (const auto problem = copy_problem(tensor); !problem.empty()) {
+      mismatches.different.push_back(quote_name(name) + " " + problem);
     }
     result.assignments.push_back({tensor, value});
   }

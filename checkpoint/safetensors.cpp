@@ -67,16 +67,16 @@ DType storable_dtype(const std::string& name, const at::Tensor& tensor) {
 }
 
 void write_elements(storage::ByteSink& sink, const at::Tensor& tensor) {
-  constexpr int64_t kMostCopied = int64_t{16} << 20;
+  constexpr int64_t kMaxCopyBytes = int64_t{16} << 20;
   if (tensor.numel() == 0) return;
   const auto bytes = tensor.numel() * tensor.element_size();
   const bool is_plain = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-  if (is_plain || bytes <= kMostCopied || tensor.dim() == 0) {
+  if (is_plain || bytes <= kMaxCopyBytes || tensor.dim() == 0) {
     const auto copy = tensor.resolve_conj().resolve_neg().cpu().contiguous();
     sink.write(copy.const_data_ptr(), copy.nbytes());
     return;
   }
-  const auto rows = std::max<int64_t>(kMostCopied / (bytes / tensor.size(0)), 1);
+  const auto rows = std::max<int64_t>(kMaxCopyBytes / (bytes / tensor.size(0)), 1);
   for (int64_t row = 0; row < tensor.size(0); row += rows) {
     const auto count = std::min(rows, tensor.size(0) - row);
     write_elements(sink, count == 1 ? tensor.select(0, row) : tensor.narrow(0, row, count));

@@ -133,7 +133,7 @@ std::vector<shards::HeldTensor> described_in(const HeldList& first, const HeldLi
 }
 
 // Checksums of some elements of some tensors, by name. They are enough to notice ranks that train different models.
-nlohmann::json sample_of(const HeldList& list) {
+nlohmann::json checksum_sample(const HeldList& list) {
   constexpr size_t kTensors = 8;
   auto samples = nlohmann::json::array();
   const auto& tensors = list.tensors;
@@ -156,9 +156,9 @@ nlohmann::json sample_of(const HeldList& list) {
 // What the ranks compare with each other.
 nlohmann::json summary(const HeldState& held) {
   return {{"common", shards::digest(described_in(held.common, held.buffers))},
-          {"common_sample", sample_of(held.common)},
+          {"common_sample", checksum_sample(held.common)},
           {"own", shards::digest(described_in(held.rows, held.alone))},
-          {"own_sample", sample_of(held.rows)},
+          {"own_sample", checksum_sample(held.rows)},
           {"parts", shards::weight_of_parts(held.rows.described)},
           {"wholes", shards::weight_of_wholes(held.rows.described)}};
 }

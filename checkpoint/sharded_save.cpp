@@ -141,8 +141,8 @@ Failure ShardedSave::commit(Target& target, RunContent content, Failure failure,
   return save_failure(target.destination.step, failure_of_rank_0(failure, group));
 }
 
-Failure ShardedSave::write_now(const RunDestination& destination, const RunContent& content,
-                               const ShardedContent& shards) {
+Failure ShardedSave::write_sync(const RunDestination& destination, const RunContent& content,
+                                const ShardedContent& shards) {
   Target target;
   if (auto failure = open(destination, target)) return save_failure(destination.step, std::move(failure));
   std::vector<File> files;
@@ -160,7 +160,7 @@ Failure ShardedSave::write_now(const RunDestination& destination, const RunConte
   return commit(target, content, std::move(failure), files, group_);
 }
 
-Failure ShardedSave::write_later(const RunDestination& destination, RunContent content, const ShardedContent& shards) {
+Failure ShardedSave::write_async(const RunDestination& destination, RunContent content, const ShardedContent& shards) {
   const auto& committing = commit_group();
   auto target = std::make_shared<Target>();
   if (auto failure = open(destination, *target)) return save_failure(destination.step, std::move(failure));

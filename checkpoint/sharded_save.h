@@ -42,10 +42,10 @@ class ShardedSave {
   Failure finish();
 
   /// Every rank must call these with its part of the state; `content` is rank 0's. Both return the same failure on all
-  /// ranks. write_later() returns when what is left of the state to write is in host memory; finish() returns why the
+  /// ranks. write_async() returns when what is left of the state to write is in host memory; finish() returns why the
   /// rest failed.
-  Failure write_now(const RunDestination& destination, const RunContent& content, const ShardedContent& shards);
-  Failure write_later(const RunDestination& destination, RunContent content, const ShardedContent& shards);
+  Failure write_sync(const RunDestination& destination, const RunContent& content, const ShardedContent& shards);
+  Failure write_async(const RunDestination& destination, RunContent content, const ShardedContent& shards);
 
  private:
   struct File;

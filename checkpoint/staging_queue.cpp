@@ -10,15 +10,15 @@
 namespace ddp {
 namespace {
 
-constexpr int64_t kSmallestBlock = int64_t{64} << 10;
-constexpr int64_t kLargestBlock = int64_t{16} << 20;
+constexpr int64_t kMinBlockBytes = int64_t{64} << 10;
+constexpr int64_t kMaxBlockBytes = int64_t{16} << 20;
 
 }  // namespace
 
 StagingQueue::StagingQueue(uint64_t bytes) {
   const auto bound = static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX));
   // Several blocks, so that one is filled while another is written; elements of up to 16 bytes stay whole.
-  block_bytes_ = std::clamp(bound / 8, kSmallestBlock, kLargestBlock) / kSmallestBlock * kSmallestBlock;
+  block_bytes_ = std::clamp(bound / 8, kMinBlockBytes, kMaxBlockBytes) / kMinBlockBytes * kMinBlockBytes;
   blocks_.resize(static_cast<size_t>(std::max<int64_t>(bound / block_bytes_, 2)));
 }
 

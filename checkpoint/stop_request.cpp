@@ -16,8 +16,8 @@ namespace {
 // A signal handler can reach nothing else than what is static.
 std::atomic<bool>& stop_flag() {
   static_assert(std::atomic<bool>::is_always_lock_free);
-  static std::atomic<bool> told{false};
-  return told;
+  static std::atomic<bool> requested{false};
+  return requested;
 }
 
 void remember(int) {
@@ -48,12 +48,12 @@ bool told_to_stop() {
 }
 
 bool stop_requested(const GroupHandle& group) {
-  const bool is_told = told_to_stop();
-  if (group.size() == 1) return is_told;
+  const bool is_requested = told_to_stop();
+  if (group.size() == 1) return is_requested;
   const auto device = detail::backends_of(group).cpu == nullptr ? group.device() : c10::Device(c10::kCPU);
-  auto told = at::scalar_tensor(is_told ? 1 : 0, at::TensorOptions(at::kInt).device(device));
-  all_reduce(told, group, ReduceOp::kMax);
-  return told.item<int>() != 0;
+  auto requested = at::scalar_tensor(is_requested ? 1 : 0, at::TensorOptions(at::kInt).device(device));
+  all_reduce(requested, group, ReduceOp::kMax);
+  return requested.item<int>() != 0;
 }
 
 }  // namespace ddp

@@ -156,7 +156,7 @@ StoredTensors open_sharded_model(storage::FileSystem& file_system, const std::fi
   if (part == opened.parts.end()) throw std::runtime_error(folder.string() + " holds no model");
   ChunkedTensors chunks(file_system, *part->second, folder);
   auto stored = select_entry(chunks.described(), key);
-  for (auto& [name, tensor] : stored.tensors) tensor = chunks.want(tensor);
+  for (auto& [name, tensor] : stored.tensors) tensor = chunks.request(tensor);
   chunks.read();
   stored.skipped = opened.skipped;
   return stored;

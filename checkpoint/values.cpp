@@ -13,15 +13,15 @@ using nlohmann::json;
 
 // The parser would make a floating-point number of a whole one that is too long for it.
 void check_whole_numbers(std::string_view text) {
-  constexpr std::string_view kOfNumbers = "0123456789+-.eE";
+  constexpr std::string_view kNumberCharacters = "0123456789+-.eE";
   bool is_in_text = false;
   for (size_t i = 0; i < text.size(); ++i) {
     if (is_in_text && text[i] == '\\')
       ++i;
     else if (text[i] == '"')
       is_in_text = !is_in_text;
-    else if (!is_in_text && kOfNumbers.substr(0, 12).find(text[i]) != std::string_view::npos) {
-      const auto number = text.substr(i, text.substr(i).find_first_not_of(kOfNumbers));
+    else if (!is_in_text && kNumberCharacters.substr(0, 12).find(text[i]) != std::string_view::npos) {
+      const auto number = text.substr(i, text.substr(i).find_first_not_of(kNumberCharacters));
       i += number.size() - 1;
       if (number.find_first_of(".eE") != std::string_view::npos) continue;
       const auto fits = [&](auto whole) {

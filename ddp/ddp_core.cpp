@@ -142,8 +142,8 @@ DdpCore::DdpCore(std::unique_ptr<const ModelParameters> parameters, GroupHandle 
 
 // The timeline still needs the device's records of the last steps. In training itself nothing waits for them.
 DdpCore::~DdpCore() {
-  constexpr std::chrono::milliseconds kPatience{200};
-  if (!device_.is_cpu()) detail::finish_device_ranges(kPatience);
+  constexpr std::chrono::milliseconds kRecordsTimeout{200};
+  if (!device_.is_cpu()) detail::finish_device_ranges(kRecordsTimeout);
   if (!reducer_ || std::uncaught_exceptions() > 0) return;
   // The next forward would have thrown this error.
   if (const std::string unfinished = reducer_->unfinished(); !unfinished.empty()) {

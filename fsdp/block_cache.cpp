@@ -40,7 +40,7 @@ struct BlockCache::State {
   size_t most_live_bytes = 0;
 
   // Takes out the blocks that must be freed, so that with `bytes` more the total stays below the highest live total.
-  std::multimap<size_t, c10::DataPtr> taken_for(size_t bytes) {
+  std::multimap<size_t, c10::DataPtr> take_blocks_for(size_t bytes) {
     std::multimap<size_t, c10::DataPtr> gone;
     while (!kept.empty() && kept_bytes + live_bytes + bytes > most_live_bytes) {
       const auto largest = std::prev(kept.end());
@@ -73,7 +73,7 @@ c10::DataPtr BlockCache::allocate(size_t bytes) {
       state_->kept.erase(found);
       state_->kept_bytes -= bytes;
     } else {
-      gone = state_->taken_for(bytes);
+      gone = state_->take_blocks_for(bytes);
     }
     state_->live_bytes += bytes;
     state_->most_live_bytes = std::max(state_->most_live_bytes, state_->live_bytes);
@@ -84,10 +84,10 @@ c10::DataPtr BlockCache::allocate(size_t bytes) {
     prefer_huge_pages(block->memory, bytes);
   }
   void* data = block->memory.get();
-  return {data, block.release(), &give_back, c10::Device(c10::kCPU)};
+  return {data, block.release(), &release_block, c10::Device(c10::kCPU)};
 }
 
-void BlockCache::give_back(void* pointer) {
+void BlockCache::release_block(void* pointer) {
   const std::unique_ptr<Block> block(static_cast<Block*>(pointer));
   State& state = *block->state;
   const std::lock_guard lock(state.mutex);

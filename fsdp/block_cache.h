@@ -25,7 +25,7 @@ class BlockCache final : public c10::Allocator {
  private:
   struct State;
   struct Block;
-  static void give_back(void* block);
+  static void release_block(void* block);
 
   std::shared_ptr<State> state_;
 };

@@ -40,7 +40,7 @@ namespace detail {
 class DeferredScope::State {
  public:
   explicit State(const DeferredInitOptions& options)
-      : is_outermost_(fsdp::thread_recorder() == nullptr), include_(c10::DispatchKey::DeferredInit) {
+      : is_outermost_(fsdp::thread_recorder() == nullptr), dispatch_guard_(c10::DispatchKey::DeferredInit) {
     if (c10::InferenceMode::is_enabled()) {
       throw std::logic_error(rank_prefix() +
                              "deferred_init(): a model that is constructed in inference mode cannot be "
@@ -62,7 +62,7 @@ class DeferredScope::State {
  private:
   bool is_outermost_;
   FreedMemoryReturns freed_memory_returns_;
-  c10::impl::IncludeDispatchKeyGuard include_;
+  c10::impl::IncludeDispatchKeyGuard dispatch_guard_;
 };
 
 DeferredScope::DeferredScope(const DeferredInitOptions& options) : state_(std::make_unique<State>(options)) {}

@@ -128,7 +128,7 @@ FullyShardCore::FullyShardCore(const std::shared_ptr<torch::nn::Module>& module,
       {.broadcasts = options_.init_sync && !has_python_ranks, .computes = options_.initial_values, .device = device});
   std::optional<FreedMemoryReturns> freed_memory_returns;
   if (is_deferred(*module_)) freed_memory_returns.emplace();
-  values.bring_buffers(*module_);
+  values.initialize_buffers(*module_);
   move_buffers(*module_, device);
   model_ = std::make_unique<fsdp::ShardedModel>(units, *groups_, options_, device, has_python_ranks, values);
   values.compute_rest(*module_);

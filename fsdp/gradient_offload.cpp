@@ -12,7 +12,7 @@ void GradientOffload::start(at::Tensor reduced, Use use) {
   const at::NoGradGuard no_grad;
   Copy copy{.reduced = std::move(reduced), .on_host = {}, .use = std::move(use)};
   copy.on_host = at::empty(copy.reduced.sizes(), copy.reduced.options().device(at::kCPU).pinned_memory(pins_));
-  stream_.follow_current();
+  stream_.wait_for_current();
   {
     const c10::OptionalStreamGuard side = stream_.enter();
     copy.on_host.copy_(copy.reduced, /*non_blocking=*/pins_);

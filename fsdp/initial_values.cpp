@@ -40,7 +40,7 @@ bool InitialValues::needs_own_values() const {
 
 // Broadcasts within the group of shards and then within the group of replicas. So all ranks have the values of the
 // mesh's first rank.
-void InitialValues::bring(const std::vector<at::Tensor>& tensors) const {
+void InitialValues::initialize(const std::vector<at::Tensor>& tensors) const {
   for (const at::Tensor& tensor : tensors) materialize_if_deferred(tensor, needs_own_values());
   if (tensors.empty() || !options_.broadcasts) return;
   std::vector<at::Tensor> values;
@@ -52,15 +52,15 @@ void InitialValues::bring(const std::vector<at::Tensor>& tensors) const {
   }
 }
 
-void InitialValues::bring_buffers(const torch::nn::Module& module) const {
+void InitialValues::initialize_buffers(const torch::nn::Module& module) const {
   std::vector<at::Tensor> buffers;
   for (const at::Tensor& buffer : module.buffers()) {
     if (buffer.defined()) buffers.push_back(buffer);
   }
-  bring(buffers);
+  initialize(buffers);
 }
 
-void InitialValues::bring_parameter(const std::vector<UnitParameter>& parameters, size_t next) {
+void InitialValues::initialize_parameter(const std::vector<UnitParameter>& parameters, size_t next) {
   if (next == 0) end_ = 0;
   if (!options_.computes) {
     materialize_if_deferred(parameters[next].tensor, /*computes=*/false);
@@ -73,7 +73,7 @@ void InitialValues::bring_parameter(const std::vector<UnitParameter>& parameters
     piece.push_back(parameters[end_].tensor);
     bytes += parameters[end_++].tensor.nbytes();
   }
-  bring(piece);
+  initialize(piece);
 }
 
 void InitialValues::compute_rest(const torch::nn::Module& module) const {

@@ -23,18 +23,18 @@ class InitialValues {
   InitialValues(const ShardGroups& groups, const InitialValuesOptions& options) : groups_(groups), options_(options) {}
 
   /// All buffers of the model. A collective.
-  void bring_buffers(const torch::nn::Module& module) const;
+  void initialize_buffers(const torch::nn::Module& module) const;
 
   /// Before the parameter `next` of a unit is sharded: gives it its values, and with it some that follow, in one
   /// message. To be called for all parameters of a unit in their order. A collective.
-  void bring_parameter(const std::vector<UnitParameter>& parameters, size_t next);
+  void initialize_parameter(const std::vector<UnitParameter>& parameters, size_t next);
 
   /// Of parameters that belong to no unit, whose values each rank has for itself.
   void compute_rest(const torch::nn::Module& module) const;
 
  private:
   bool needs_own_values() const;
-  void bring(const std::vector<at::Tensor>& tensors) const;
+  void initialize(const std::vector<at::Tensor>& tensors) const;
 
   const ShardGroups& groups_;
   InitialValuesOptions options_;

@@ -38,18 +38,18 @@ ShardedModel::ShardedModel(const std::vector<SelectedUnit>& units, const ShardGr
   const bool pins = options.offload && options.offload->pin_memory;
   // On the CPU shards are in host memory anyway.
   if (options.offload && !device.is_cpu()) offload_ = std::make_unique<GradientOffload>(device, pins);
-  surroundings_.emplace(UnitSurroundings{.groups = groups,
-                                         .policy = options.policy,
-                                         .device = device,
-                                         .owner = this,
-                                         .cache = cache_,
-                                         .gather_stream = gather_stream_,
-                                         .trace = trace_,
-                                         .offload = offload_.get(),
-                                         .pins_shards = pins && offload_});
+  unit_context_.emplace(UnitContext{.groups = groups,
+                                    .policy = options.policy,
+                                    .device = device,
+                                    .owner = this,
+                                    .cache = cache_,
+                                    .gather_stream = gather_stream_,
+                                    .trace = trace_,
+                                    .offload = offload_.get(),
+                                    .pins_shards = pins && offload_});
   for (const SelectedUnit& selected : units) {
     const auto number = static_cast<int>(units_.size());
-    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, *surroundings_, values));
+    units_.push_back(std::make_unique<Unit>(number, selected.name, selected.parameters, *unit_context_, values));
     traits(number).reshards_after_forward = options.reshard_after_forward.value_or(number != 0);
     hooks_[static_cast<size_t>(number)].resize(selected.parameters.size());
     for (const std::string& module : selected.modules) unit_of_module_.emplace(module, number);
@@ -89,7 +89,7 @@ void ShardedModel::begin_forward() {
       steps_.may_have_stepped(std::ranges::any_of(units_, [](const auto& one) { return one->has_gradients(); }));
   for (const auto& one : units_) {
     for (int i = 0; i < static_cast<int>(one->parameters().size()); ++i) {
-      one->parameters()[static_cast<size_t>(i)].follow_shard();
+      one->parameters()[static_cast<size_t>(i)].sync_with_shard();
       hook(*one, i);
     }
     // Python does not free units that are gathered.
@@ -102,16 +102,16 @@ void ShardedModel::begin_forward() {
     for (const auto& one : units_) one->gradients().forget_uses();
     for (UnitTraits& one : traits_) one.has_differentiable_input = false;
   }
-  gather_stream_.follow_current();  // the optimizer may have changed shards on the current stream
+  gather_stream_.wait_for_current();  // the optimizer may have changed shards on the current stream
   in_forward_ = true;
   forward_thread_ = std::this_thread::get_id();
   records_ = at::GradMode::is_enabled();
   trace_.begin_forward(records_, reduces && is_last_backward);
   // Python's order includes forwards without gradients, and therefore determines what it prefetches.
-  follow(schedule_.begin_forward(records_ || has_python_ranks_), /*has_differentiable_input=*/false);
+  apply_steps(schedule_.begin_forward(records_ || has_python_ranks_), /*has_differentiable_input=*/false);
 }
 
-void ShardedModel::follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input) {
+void ShardedModel::apply_steps(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input) {
   for (const UnitSchedule::Step& step : steps) {
     Unit& one = unit(step.unit);
     if (step.kind == UnitSchedule::Step::Kind::kClose) {
@@ -145,7 +145,7 @@ void ShardedModel::drop_prefetched() {
 }
 
 void ShardedModel::end_forward() {
-  follow(schedule_.end_forward(), false);
+  apply_steps(schedule_.end_forward(), false);
   drop_prefetched();
   in_forward_ = false;
   wait_for_host_memory();
@@ -224,7 +224,7 @@ void ShardedModel::use_in_forward(const ParameterUse& use) {
   for (const ParameterStorage* storage : use.parameters) {
     if (std::ranges::find(used, storage->unit()) == used.end()) used.push_back(storage->unit());
   }
-  follow(schedule_.use_in_forward(used), use.has_differentiable_input);
+  apply_steps(schedule_.use_in_forward(used), use.has_differentiable_input);
   // A backward within the forward may have freed the units.
   for (const int number : used) {
     unit(number).start_gather();
@@ -280,7 +280,7 @@ void ShardedModel::prepare_backward_of(int number, bool needs_values) {
   if (needs_values || traits(number).unshards_in_backward) gather_for_backward(one);
   // Python reduces after each use in the backward. After the first use these are the gradients of earlier backwards,
   // since those of this backward arrive after the last use.
-  const bool reduces_apart = reduces && use.comes_again && traits(number).has_differentiable_input;
+  const bool reduces_apart = reduces && use.is_used_again && traits(number).has_differentiable_input;
   if (reduces_apart && one.gradients().has_unreduced()) start_reduction(one);
   one.gradients().expect(reduces);
   is_prepared_[static_cast<size_t>(number)] = true;
@@ -358,14 +358,14 @@ void ShardedModel::set_divide_factor(int number, double factor) {
 }
 
 void ShardedModel::unshard(int number, bool is_async) {
-  if (!in_forward_ && !thread_is_in_backward()) gather_stream_.follow_current();
+  if (!in_forward_ && !thread_is_in_backward()) gather_stream_.wait_for_current();
   Unit& one = unit(number);
   if (one.state() != Unit::State::kSharded && one.is_stale()) one.free();
   one.keep_for_program();
   one.start_gather();
   if (!is_async) one.finish_gather(/*in_forward=*/false);
   // The program may change the shards, from which the gather copies.
-  gather_stream_.lead_current();
+  gather_stream_.make_current_wait();
   wait_for_host_memory();
 }
 

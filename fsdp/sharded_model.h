@@ -21,8 +21,8 @@
 #include "fsdp/parameter_storage.h"
 #include "fsdp/side_stream.h"
 #include "fsdp/unit.h"
+#include "fsdp/unit_context.h"
 #include "fsdp/unit_selection.h"
-#include "fsdp/unit_surroundings.h"
 
 namespace ddp::fsdp {
 
@@ -76,7 +76,7 @@ class ShardedModel final : public ParameterOwner {
   bool all_are_kept_for_program(const ParameterUse& use) const;
   void use_in_forward(const ParameterUse& use);
   void use_in_backward(int number);
-  void follow(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input);
+  void apply_steps(const std::vector<UnitSchedule::Step>& steps, bool has_differentiable_input);
   void begin_backward_once();
   void prepare_backward_of(int number, bool needs_values);
   void prefetch_for_forward(const UnitTraits& traits, std::optional<int> by_default);
@@ -98,7 +98,7 @@ class ShardedModel final : public ParameterOwner {
   SideStream gather_stream_;
   ModelTrace trace_;
   std::unique_ptr<GradientOffload> offload_;  // null: shards are on the device
-  std::optional<UnitSurroundings> surroundings_;
+  std::optional<UnitContext> unit_context_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<UnitTraits> traits_;
   std::map<std::string, int> unit_of_module_;

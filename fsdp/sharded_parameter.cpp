@@ -83,7 +83,7 @@ void ShardedParameter::set_gradient_dtype(std::optional<at::ScalarType> dtype) c
   set(full_);
 }
 
-void ShardedParameter::follow_shard() {
+void ShardedParameter::sync_with_shard() {
   const bool is_same = full_.storage().unsafeGetStorageImpl() == storage_.get() && shard_.sizes() == shard_sizes_;
   if (!is_same) {
     throw std::logic_error(rank_prefix() + "fully_shard(): the parameter " + name_ +

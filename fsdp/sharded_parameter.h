@@ -71,7 +71,7 @@ class ShardedParameter {
 
   /// Takes over a change of requires_grad of the shard or the module's tensor. Throws std::logic_error when the
   /// module's tensor was replaced or the shard has another shape.
-  void follow_shard();
+  void sync_with_shard();
 
   /// A new flat tensor of the shard's elements on the device of the gathered parameter, filled up with zeros to
   /// layout().chunk_numel().

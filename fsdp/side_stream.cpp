@@ -5,7 +5,7 @@
 namespace ddp::fsdp {
 namespace {
 
-void make_wait(const c10::Stream& later, const c10::Stream& earlier) {
+void wait_stream(const c10::Stream& later, const c10::Stream& earlier) {
   c10::Event reached(earlier.device_type());
   reached.record(earlier);
   reached.block(later);
@@ -26,12 +26,12 @@ c10::OptionalStreamGuard SideStream::enter() {
   return c10::OptionalStreamGuard(has_streams() ? std::optional(stream()) : std::nullopt);
 }
 
-void SideStream::follow_current() {
-  if (has_streams()) make_wait(stream(), current());
+void SideStream::wait_for_current() {
+  if (has_streams()) wait_stream(stream(), current());
 }
 
-void SideStream::lead_current() {
-  if (has_streams()) make_wait(current(), stream());
+void SideStream::make_current_wait() {
+  if (has_streams()) wait_stream(current(), stream());
 }
 
 void SideStream::mark() {

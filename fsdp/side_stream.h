@@ -18,9 +18,9 @@ class SideStream {
   /// While it lives, what the calling thread queues on the device goes to this stream.
   c10::OptionalStreamGuard enter();
   /// What is queued here later begins after all that the current stream has now.
-  void follow_current();
+  void wait_for_current();
   /// What is queued on the current stream later begins after all that is here now.
-  void lead_current();
+  void make_current_wait();
 
   /// Marks what is queued here now, such as reads of host memory.
   void mark();

@@ -15,35 +15,35 @@ namespace ddp::fsdp {
 namespace {
 
 std::vector<ShardedParameter> sharded(int unit, const std::vector<UnitParameter>& parameters,
-                                      const UnitSurroundings& around, InitialValues& values) {
+                                      const UnitContext& context, InitialValues& values) {
   std::vector<ShardedParameter> result;
   result.reserve(parameters.size());
   for (const UnitParameter& parameter : parameters) {
-    values.bring_parameter(parameters, result.size());
-    const bool is_cast = around.policy.param_dtype && at::isFloatingType(parameter.tensor.scalar_type());
+    values.initialize_parameter(parameters, result.size());
+    const bool is_cast = context.policy.param_dtype && at::isFloatingType(parameter.tensor.scalar_type());
     result.emplace_back(parameter.name, parameter.tensor,
-                        ShardSettings{.owner = around.owner,
-                                      .cache = &around.cache,
+                        ShardSettings{.owner = context.owner,
+                                      .cache = &context.cache,
                                       .unit = unit,
                                       .parameter = static_cast<int>(result.size()),
-                                      .group = around.groups.shard,
-                                      .dtype = is_cast ? around.policy.param_dtype : std::nullopt,
-                                      .device = around.device,
-                                      .is_on_host = around.offload != nullptr,
-                                      .is_pinned = around.pins_shards});
+                                      .group = context.groups.shard,
+                                      .dtype = is_cast ? context.policy.param_dtype : std::nullopt,
+                                      .device = context.device,
+                                      .is_on_host = context.offload != nullptr,
+                                      .is_pinned = context.pins_shards});
   }
   return result;
 }
 
 }  // namespace
 
-Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& parameters,
-           const UnitSurroundings& surroundings, InitialValues& values)
+Unit::Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const UnitContext& context,
+           InitialValues& values)
     : number_(number),
       name_(std::move(name)),
-      around_(surroundings),
-      parameters_(sharded(number, parameters, surroundings, values)),
-      gradients_(number, name_, parameters_, surroundings) {
+      context_(context),
+      parameters_(sharded(number, parameters, context, values)),
+      gradients_(number, name_, parameters_, context) {
   check_trainable_dtypes();
   for (const ShardedParameter& parameter : parameters_) {
     gathered_bytes_ += parameter.layout().padded_numel() * static_cast<int64_t>(parameter.full().element_size());
@@ -57,7 +57,7 @@ void Unit::check_trainable_dtypes() const {
     if (!parameter.is_trainable()) continue;
     if (first == nullptr) first = &parameter;
     if (parameter.shard().scalar_type() == first->shard().scalar_type()) continue;
-    throw std::invalid_argument(who(around_.groups.shard.info()) + ": fully_shard(): the unit " + name_ +
+    throw std::invalid_argument(who(context_.groups.shard.info()) + ": fully_shard(): the unit " + name_ +
                                 " has trainable parameters of two dtypes, " +
                                 c10::toString(first->shard().scalar_type()) + " (" + first->name() + ") and " +
                                 c10::toString(parameter.shard().scalar_type()) + " (" + parameter.name() +
@@ -86,26 +86,26 @@ void Unit::start_gather() {
     chunks.push_back(parameter.layout().chunk_numel());
     dtypes.push_back(parameter.full().scalar_type());
   }
-  const c10::OptionalStreamGuard side = around_.gather_stream.enter();
-  at::Tensor own = pack_shards(shards, chunks, dtypes, gather_dtype(), around_.device, around_.cache);
-  if (around_.offload != nullptr) around_.gather_stream.mark();
-  if (around_.groups.shard.size() == 1) {
+  const c10::OptionalStreamGuard side = context_.gather_stream.enter();
+  at::Tensor own = pack_shards(shards, chunks, dtypes, gather_dtype(), context_.device, context_.cache);
+  if (context_.offload != nullptr) context_.gather_stream.mark();
+  if (context_.groups.shard.size() == 1) {
     gathering_ = Gathering{.call = nullptr, .gathered = own.unsqueeze(0)};
     return;
   }
   at::Tensor gathered =
-      flat_buffer(own.numel() * around_.groups.shard.size(), own.scalar_type(), own.device(), around_.cache)
-          .view({around_.groups.shard.size(), own.numel()});
+      flat_buffer(own.numel() * context_.groups.shard.size(), own.scalar_type(), own.device(), context_.cache)
+          .view({context_.groups.shard.size(), own.numel()});
   const detail::CallPurposeScope purpose(detail::purpose_of_gradient(static_cast<uint64_t>(number_) * 2));
   auto call =
-      detail::begin_all_gather_into(gathered, own, around_.groups.shard, {.note = "parameters of unit " + name_});
+      detail::begin_all_gather_into(gathered, own, context_.groups.shard, {.note = "parameters of unit " + name_});
   gathering_ = Gathering{.call = std::move(call), .gathered = std::move(gathered)};
 }
 
 // Waits on the stream that owns the buffers. The next unit can then use them without waiting for other streams.
 void Unit::wait_for_gather() {
   if (!gathering_ || !gathering_->call) return;
-  const c10::OptionalStreamGuard side = around_.gather_stream.enter();
+  const c10::OptionalStreamGuard side = context_.gather_stream.enter();
   gathering_->call->wait();
 }
 
@@ -114,16 +114,16 @@ void Unit::finish_gather(bool in_forward) {
     const at::NoGradGuard no_grad;
     if (gathering_) {
       {
-        const WaitRange wait("parameters", name_, around_.device);
+        const WaitRange wait("parameters", name_, context_.device);
         wait_for_gather();
-        around_.gather_stream.lead_current();
+        context_.gather_stream.make_current_wait();
       }
       std::vector<at::Tensor> rows;
       for (ShardedParameter& parameter : parameters_) rows.push_back(parameter.allocate());
       unpack_gathered(gathering_->gathered, rows);
-      around_.gather_stream.follow_current();
+      context_.gather_stream.wait_for_current();
       gathering_.reset();
-      around_.trace.set_gathered(name_, gathered_bytes_, 0);
+      context_.trace.set_gathered(name_, gathered_bytes_, 0);
     }
     state_ = State::kGathered;
   }
@@ -134,11 +134,11 @@ void Unit::finish_gather(bool in_forward) {
 void Unit::free() {
   if (gathering_) {
     wait_for_gather();
-    around_.gather_stream.lead_current();  // before an optimizer changes shards
+    context_.gather_stream.make_current_wait();  // before an optimizer changes shards
     gathering_.reset();
   }
   for (ShardedParameter& parameter : parameters_) parameter.free();
-  if (state_ == State::kGathered && !parameters_.empty()) around_.trace.set_gathered(name_, 0, gathered_bytes_);
+  if (state_ == State::kGathered && !parameters_.empty()) context_.trace.set_gathered(name_, 0, gathered_bytes_);
   state_ = State::kSharded;
   is_kept_for_program_ = false;
 }
@@ -154,12 +154,12 @@ bool Unit::is_stale() const {
 void Unit::check_unchanged_since_forward() const {
   for (const ShardedParameter& parameter : parameters_) {
     if (!parameter.was_in_forward()) {
-      throw std::logic_error(who(around_.groups.shard.info()) + ": fully_shard(): the parameter " + parameter.name() +
+      throw std::logic_error(who(context_.groups.shard.info()) + ": fully_shard(): the parameter " + parameter.name() +
                              " has a gradient, but no operator of the forward used it: the forward used a view or a "
                              "copy that was made before fully_shard() and has old values. Make it in the forward.");
     }
     if (!parameter.has_changed_since_forward()) continue;
-    throw std::runtime_error(who(around_.groups.shard.info()) + ": fully_shard(): the parameter " + parameter.name() +
+    throw std::runtime_error(who(context_.groups.shard.info()) + ": fully_shard(): the parameter " + parameter.name() +
                              " was changed between the forward and its backward, which needs it again. Step the "
                              "optimizer after the backward.");
   }

@@ -10,8 +10,8 @@
 
 #include "comm/collectives/begin.h"
 #include "fsdp/sharded_parameter.h"
+#include "fsdp/unit_context.h"
 #include "fsdp/unit_gradients.h"
-#include "fsdp/unit_surroundings.h"
 
 namespace ddp::fsdp {
 
@@ -29,7 +29,7 @@ class Unit {
  public:
   enum class State { kSharded, kGathering, kGathered };
 
-  Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const UnitSurroundings& surroundings,
+  Unit(int number, std::string name, const std::vector<UnitParameter>& parameters, const UnitContext& context,
        InitialValues& values);
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
@@ -79,7 +79,7 @@ class Unit {
 
   int number_;
   std::string name_;
-  const UnitSurroundings& around_;
+  const UnitContext& context_;
   std::vector<ShardedParameter> parameters_;
   UnitGradients gradients_;
   State state_ = State::kSharded;

@@ -21,7 +21,7 @@ at::Tensor cast(const at::Tensor& tensor, at::ScalarType dtype) {
 }
 
 template <typename Wait>
-void run_quietly(const Wait& wait) noexcept {
+void run_ignoring_errors(const Wait& wait) noexcept {
   try {
     wait();
   } catch (const std::exception&) {
@@ -32,8 +32,8 @@ void run_quietly(const Wait& wait) noexcept {
 }  // namespace
 
 UnitGradients::UnitGradients(int number, const std::string& name, std::vector<ShardedParameter>& parameters,
-                             const UnitSurroundings& surroundings)
-    : number_(number), name_(name), parameters_(parameters), around_(surroundings) {
+                             const UnitContext& context)
+    : number_(number), name_(name), parameters_(parameters), context_(context) {
   for (const ShardedParameter& parameter : parameters_) {
     if (parameter.is_trainable()) parameter.set_gradient_dtype(reduce_dtype());
   }
@@ -63,8 +63,8 @@ std::string UnitGradients::note(const std::vector<size_t>& parameters) const {
 }
 
 GradientDivision UnitGradients::division(at::ScalarType dtype) const {
-  return division_of({.shards = around_.groups.shard.size(),
-                      .replicas = around_.groups.replicate ? around_.groups.replicate->size() : 1,
+  return division_of({.shards = context_.groups.shard.size(),
+                      .replicas = context_.groups.replicate ? context_.groups.replicate->size() : 1,
                       .may_overflow = dtype != at::kFloat && dtype != at::kBFloat16,
                       .only_sums = settings_.only_sums,
                       .factor = settings_.divide_factor});
@@ -72,7 +72,7 @@ GradientDivision UnitGradients::division(at::ScalarType dtype) const {
 
 at::ScalarType UnitGradients::reduce_dtype() const {
   const auto trainable = std::ranges::find_if(parameters_, [](const auto& one) { return one.is_trainable(); });
-  return around_.policy.reduce_dtype.value_or(
+  return context_.policy.reduce_dtype.value_or(
       (trainable == parameters_.end() ? parameters_.begin() : trainable)->shard().scalar_type());
 }
 
@@ -117,7 +117,7 @@ std::vector<at::Tensor> UnitGradients::take(std::vector<size_t>& parameters) {
     parameters.push_back(i);
     gradients.push_back(full.grad().defined()
                             ? full.grad().detach()
-                            : at::zeros(full.sizes(), parameters_[i].shard().options().device(around_.device)));
+                            : at::zeros(full.sizes(), parameters_[i].shard().options().device(context_.device)));
     full.mutable_grad() = at::Tensor();
   }
   return gradients;
@@ -131,24 +131,24 @@ void UnitGradients::start_reduction(bool all_reduces) {
   const at::NoGradGuard no_grad;
   const at::ScalarType dtype = reduce_dtype();
   const GradientDivision division = this->division(dtype);
-  at::Tensor flat = pack_gradients(gradients, around_.groups.shard.size(), dtype, around_.cache);
+  at::Tensor flat = pack_gradients(gradients, context_.groups.shard.size(), dtype, context_.cache);
   gradients.clear();
   if (division.before != 1) flat.div_(division.before);
   if (division.multiplied != 1) flat.mul_(division.multiplied);
   reduction_ =
       Reduction{.call = nullptr, .output = {}, .parameters = which, .division = division, .all_reduces = all_reduces};
-  if (around_.groups.shard.size() == 1) {
+  if (context_.groups.shard.size() == 1) {
     reduction_->output = flat;
-    if (around_.groups.replicate) finish_reduction();
+    if (context_.groups.replicate) finish_reduction();
     return;
   }
   const detail::CallPurposeScope purpose(detail::purpose_of_gradient(static_cast<uint64_t>(number_) * 2 + 1));
   auto [call, output] = detail::begin_reduce_scatter(
-      flat, around_.groups.shard, division.scatter_averages ? ReduceOp::kAvg : ReduceOp::kSum, {.note = note(which)});
+      flat, context_.groups.shard, division.scatter_averages ? ReduceOp::kAvg : ReduceOp::kSum, {.note = note(which)});
   reduction_->call = std::move(call);
   reduction_->output = std::move(output);
   // Python's order: the all-reduce comes before the next collective of the group of shards.
-  if (around_.groups.replicate) finish_reduction();
+  if (context_.groups.replicate) finish_reduction();
 }
 
 void UnitGradients::finish_reduction() {
@@ -157,19 +157,19 @@ void UnitGradients::finish_reduction() {
   reduction_.reset();
   const at::NoGradGuard no_grad;
   if (reduction.call) {
-    const WaitRange wait("gradients", name_, around_.device);
+    const WaitRange wait("gradients", name_, context_.device);
     reduction.call->wait();
   }
   at::Tensor output = std::move(reduction.output);
-  if (around_.groups.replicate) {
+  if (context_.groups.replicate) {
     output = combined_with_partial(std::move(output), reduction.parameters);
     if (!reduction.all_reduces) {
       partial_ = std::move(output);
       partial_parameters_ = std::move(reduction.parameters);
       return;
     }
-    if (around_.groups.replicate->size() > 1) {
-      detail::begin_all_reduce(output, *around_.groups.replicate,
+    if (context_.groups.replicate->size() > 1) {
+      detail::begin_all_reduce(output, *context_.groups.replicate,
                                reduction.division.all_reduce_averages ? ReduceOp::kAvg : ReduceOp::kSum,
                                {.async = false, .note = note(reduction.parameters)})
           ->wait();
@@ -177,8 +177,8 @@ void UnitGradients::finish_reduction() {
   }
   if (reduction.division.after != 1) output.div_(reduction.division.after);
   const at::Tensor flat = cast(output, parameters_[reduction.parameters.front()].shard().scalar_type());
-  if (around_.offload == nullptr) return add_to_shards(flat, reduction.parameters);
-  around_.offload->start(flat, [this, parameters = std::move(reduction.parameters)](const at::Tensor& on_host) {
+  if (context_.offload == nullptr) return add_to_shards(flat, reduction.parameters);
+  context_.offload->start(flat, [this, parameters = std::move(reduction.parameters)](const at::Tensor& on_host) {
     add_to_shards(on_host, parameters);
   });
 }
@@ -241,7 +241,7 @@ void UnitGradients::drop_unreduced() {
 }
 
 void UnitGradients::reset() noexcept {
-  if (reduction_ && reduction_->call) run_quietly([this] { reduction_->call->wait(); });
+  if (reduction_ && reduction_->call) run_ignoring_errors([this] { reduction_->call->wait(); });
   reduction_.reset();
   drop_unreduced();
   forget_uses();

@@ -10,7 +10,7 @@
 #include "comm/collectives/begin.h"
 #include "fsdp/core/gradient_division.h"
 #include "fsdp/sharded_parameter.h"
-#include "fsdp/unit_surroundings.h"
+#include "fsdp/unit_context.h"
 
 namespace ddp::fsdp {
 
@@ -26,7 +26,7 @@ struct ReductionSettings {
 class UnitGradients {
  public:
   UnitGradients(int number, const std::string& name, std::vector<ShardedParameter>& parameters,
-                const UnitSurroundings& surroundings);
+                const UnitContext& context);
 
   /// The forward uses a parameter.
   void mark_used(int parameter) { used_[static_cast<size_t>(parameter)] = true; }
@@ -79,7 +79,7 @@ class UnitGradients {
   int number_;
   const std::string& name_;
   std::vector<ShardedParameter>& parameters_;
-  const UnitSurroundings& around_;
+  const UnitContext& context_;
   ReductionSettings settings_;
   std::vector<bool> used_;
   std::vector<bool> arrived_;

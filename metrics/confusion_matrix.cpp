@@ -16,7 +16,7 @@ namespace ddp {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kMostClasses = 32'768;  // the counts then use 8 GiB
+constexpr int64_t kMaxClasses = 32'768;  // the counts then use 8 GiB
 
 double ratio(int64_t part, int64_t whole) {
   return whole == 0 ? kNaN : static_cast<double>(part) / static_cast<double>(whole);
@@ -95,8 +95,8 @@ double ConfusionCounts::mean_dice() const {
 
 ConfusionMatrix::ConfusionMatrix(int64_t classes, const ConfusionMatrixOptions& options)
     : classes_(classes), options_(options) {
-  if (classes < 1 || classes > kMostClasses) {
-    throw std::invalid_argument("ConfusionMatrix: expected 1 to " + std::to_string(kMostClasses) + " classes, got " +
+  if (classes < 1 || classes > kMaxClasses) {
+    throw std::invalid_argument("ConfusionMatrix: expected 1 to " + std::to_string(kMaxClasses) + " classes, got " +
                                 std::to_string(classes));
   }
 }

@@ -112,8 +112,8 @@ void Accuracy::reset() {
 }
 
 double Throughput::seconds() const {
-  constexpr double kLeast = 1e-9;  // avoids division by zero if the clock has not advanced
-  return std::max(kLeast, std::chrono::duration<double>(Clock::now() - start_).count());
+  constexpr double kMinSeconds = 1e-9;  // avoids division by zero if the clock has not advanced
+  return std::max(kMinSeconds, std::chrono::duration<double>(Clock::now() - start_).count());
 }
 
 double Throughput::per_second() const {

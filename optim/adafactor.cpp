@@ -60,12 +60,12 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
   }
 
   // Returns each parameter's root mean square divided by `divisor`; for parameters on the CPU, as plain numbers.
-  static std::vector<Number> root_mean_squares(const Stack& stack, const at::Tensor& tensor, double divisor) {
+  static std::vector<UpdateScalar> root_mean_squares(const Stack& stack, const at::Tensor& tensor, double divisor) {
     const auto size = static_cast<double>(tensor.numel() / static_cast<int64_t>(stack.members.size()));
     const double root = std::pow(size, 0.5) * divisor;
     const at::Tensor norms = stack.norms(tensor);
-    if (!tensor.is_cpu()) return {Number(norms[0].to(at::kFloat)) / root};
-    std::vector<Number> results;
+    if (!tensor.is_cpu()) return {UpdateScalar(norms[0].to(at::kFloat)) / root};
+    std::vector<UpdateScalar> results;
     const at::Tensor values = norms.to(at::kDouble);
     for (int64_t i = 0; i < values.numel(); ++i) results.emplace_back(values.const_data_ptr<double>()[i] / root);
     return results;
@@ -74,22 +74,22 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
   // Moves the state's field towards the mean of the squares and returns it. `norms` are the square roots of sums of
   // `count` squares each.
   static at::Tensor average(const Stack& stack, size_t field, const at::Tensor& norms, int64_t count,
-                            const Number& weight) {
+                            const UpdateScalar& weight) {
     const at::Tensor squares = norms.square_().div_(count), means = stack.of(stack.batch.state[field]);
     weight.is_tensor() ? means.lerp_(squares, weight.shared) : means.lerp_(squares, weight.value);
     stack.store(means, field);
     return means;
   }
 
-  static void update(const AdafactorOptions& options, const Stack& stack, const Number& rate, double eps1) {
+  static void update(const AdafactorOptions& options, const Stack& stack, const UpdateScalar& rate, double eps1) {
     const at::Tensor &count = stack.batch.state[kStep][stack.members.front()],
                      variance = stack.of(stack.batch.state[kVariance]);
     at::Tensor gradient = stack.of(stack.batch.gradients), change;
     if (options.maximize()) gradient = -gradient;
-    const Number step = count.is_cpu() ? Number(*count.const_data_ptr<float>()) : Number(count);
-    const Number weight = pow(step, options.beta2_decay());
-    const Number relative = at_most(rate, 1 / pow(step, 0.5));
-    const std::vector<Number> sizes = root_mean_squares(stack, stack.of(stack.batch.parameters), 1);
+    const UpdateScalar step = count.is_cpu() ? UpdateScalar(*count.const_data_ptr<float>()) : UpdateScalar(count);
+    const UpdateScalar weight = pow(step, options.beta2_decay());
+    const UpdateScalar relative = at_most(rate, 1 / pow(step, 0.5));
+    const std::vector<UpdateScalar> sizes = root_mean_squares(stack, stack.of(stack.batch.parameters), 1);
     if (variance.defined()) {
       change = at::empty_like(variance);
     } else {
@@ -110,11 +110,11 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
       elementwise.mul(kParameter, kParameter, kGradient);
     });
     if (variance.defined()) stack.store(variance, kVariance);
-    const std::vector<Number> changes = root_mean_squares(stack, change, options.d());
+    const std::vector<UpdateScalar> changes = root_mean_squares(stack, change, options.d());
     for (size_t i = 0; i < stack.members.size(); ++i) {
       const at::Tensor& parameter = stack.batch.parameters[stack.members[i]];
       if (options.weight_decay() != 0) multiply(parameter, 1 - rate * options.weight_decay());
-      const Number alpha = at_least(sizes[i], std::get<1>(options.eps())) * relative;
+      const UpdateScalar alpha = at_least(sizes[i], std::get<1>(options.eps())) * relative;
       subtract_scaled(parameter, change[static_cast<int64_t>(i)], alpha / at_least(changes[i], 1));
     }
   }
@@ -125,7 +125,7 @@ struct Rule<AdafactorOptions> : ElementwiseRule<AdafactorOptions> {
     });
   }
 
-  static void run(const AdafactorOptions& options, FusedBatch& batch, const Number& rate) {
+  static void run(const AdafactorOptions& options, FusedBatch& batch, const UpdateScalar& rate) {
     // As in Python, the dtype of a group's first parameter determines the default for the whole group.
     const double eps1 = std::get<0>(options.eps()).value_or(epsilon_of(batch.first_dtype));
     for_each_stack(batch, kStep, [&](const Stack& stack) { update(options, stack, rate, eps1); });

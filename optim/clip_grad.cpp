@@ -39,7 +39,7 @@ std::vector<at::Tensor> each_once(const std::vector<at::Tensor>& tensors) {
   return found;
 }
 
-std::vector<at::Tensor> dense(std::vector<at::Tensor> tensors, const char* function) {
+std::vector<at::Tensor> require_dense(std::vector<at::Tensor> tensors, const char* function) {
   std::erase_if(tensors, [](const at::Tensor& tensor) { return !tensor.defined(); });
   for (const auto& tensor : tensors) {
     if (tensor.layout() == at::kStrided) continue;
@@ -51,12 +51,12 @@ std::vector<at::Tensor> dense(std::vector<at::Tensor> tensors, const char* funct
 std::vector<at::Tensor> dense_gradients(const std::vector<at::Tensor>& parameters, const char* function) {
   auto gradients = each_once(parameters);
   for (auto& each : gradients) each = each.grad();
-  return dense(std::move(gradients), function);
+  return require_dense(std::move(gradients), function);
 }
 
 // Removes empty tensors if the norm is the infinity norm: LibTorch cannot compute that norm for them, and they do not
 // change the total.
-std::vector<at::Tensor> counted(std::vector<at::Tensor> tensors, double norm_type) {
+std::vector<at::Tensor> without_empty(std::vector<at::Tensor> tensors, double norm_type) {
   if (std::isinf(norm_type)) std::erase_if(tensors, [](const at::Tensor& tensor) { return tensor.numel() == 0; });
   return tensors;
 }
@@ -129,7 +129,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
   const at::NoGradGuard no_grad;
   const auto gradients = dense_gradients(parameters, "clip_grad_norm_");
   if (gradients.empty()) return at::zeros({});
-  const auto groups = grouped(counted(gradients, options.norm_type));
+  const auto groups = grouped(without_empty(gradients, options.norm_type));
   auto norm = norm_of(groups, gradients.front().device(), options, "clip_grad_norm_");
   scale_down(groups, max_norm, norm);
   return norm;
@@ -138,9 +138,9 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
 at::Tensor get_total_norm(const std::vector<at::Tensor>& tensors, const ClipGradNormOptions& options) {
   check_options(options, "get_total_norm");
   const at::NoGradGuard no_grad;
-  const auto found = dense(each_once(tensors), "get_total_norm");
+  const auto found = require_dense(each_once(tensors), "get_total_norm");
   if (found.empty()) return at::zeros({});
-  return norm_of(grouped(counted(found, options.norm_type)), found.front().device(), options, "get_total_norm");
+  return norm_of(grouped(without_empty(found, options.norm_type)), found.front().device(), options, "get_total_norm");
 }
 
 void clip_grads_with_norm_(const std::vector<at::Tensor>& parameters, double max_norm, const at::Tensor& total_norm) {

@@ -75,15 +75,16 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
   }
 
   // Returns a plain number if the norms are on the CPU.
-  static Number trust_ratio(const at::Tensor& parameter_norm, const at::Tensor& change_norm) {
+  static UpdateScalar trust_ratio(const at::Tensor& parameter_norm, const at::Tensor& change_norm) {
     const at::Tensor is_positive = parameter_norm.gt(0).logical_and(change_norm.gt(0));
-    if (!is_positive.is_cpu()) return Number(at::where(is_positive, parameter_norm / change_norm, at::Scalar(1.0)));
+    if (!is_positive.is_cpu())
+      return UpdateScalar(at::where(is_positive, parameter_norm / change_norm, at::Scalar(1.0)));
     return is_positive.item<bool>() ? parameter_norm.item<double>() / change_norm.item<double>() : 1.0;
   }
 
   // Scales each tensor's change by the ratio of the norms if both are positive.
   static void finish(const LambOptions& options, FusedBatch& batch, const std::vector<at::Tensor>& changes,
-                     const Number& rate) {
+                     const UpdateScalar& rate) {
     const auto wide = at::promote_types(batch.dtype, at::kFloat);
     for (size_t i = 0; i < changes.size(); ++i) {
       const at::Tensor& parameter = batch.parameters[i];
@@ -91,8 +92,8 @@ struct Rule<LambOptions> : ElementwiseRule<LambOptions> {
         subtract_scaled(parameter, changes[i], rate);
         continue;
       }
-      const Number ratio = trust_ratio(at::linalg_vector_norm(parameter, 2, {}, false, wide),
-                                       at::linalg_vector_norm(changes[i], 2, {}, false, wide));
+      const UpdateScalar ratio = trust_ratio(at::linalg_vector_norm(parameter, 2, {}, false, wide),
+                                             at::linalg_vector_norm(changes[i], 2, {}, false, wide));
       // Computed at least in float32, because the rate may exceed the range of 16-bit numbers.
       const at::Tensor sum = parameter.to(wide);
       subtract_scaled(sum, changes[i].to(wide), rate * ratio);

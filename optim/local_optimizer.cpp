@@ -35,10 +35,10 @@ at::Tensor with_layout_of(const at::Tensor& reference, const at::Tensor& tensor)
 }
 
 // LibTorch's elementwise loops use several threads from this number of elements on.
-constexpr int64_t kWorthThreads = 32768;
+constexpr int64_t kMinParallelElements = 32768;
 
 bool is_small(const at::Tensor& parameter) {
-  return parameter.is_cpu() && parameter.numel() < kWorthThreads;
+  return parameter.is_cpu() && parameter.numel() < kMinParallelElements;
 }
 
 FusedBatch& batch_for(std::vector<FusedBatch>& batches, const at::Tensor& parameter, bool first_step) {
@@ -159,7 +159,7 @@ std::vector<FusedBatch> LocalOptimizer::collect(const torch::optim::OptimizerPar
       batch.first_dtype = batches.front().dtype;
       take(batch, parameter, state);
     } else {
-      take_in_one_layout(batch, parameter, state);
+      add_in_one_layout(batch, parameter, state);
     }
   }
   return batches;
@@ -171,7 +171,7 @@ void LocalOptimizer::take(FusedBatch& batch, const at::Tensor& parameter, LocalS
   for (size_t i = 0; i < fields_.size(); ++i) batch.state[i].push_back(state.tensors[i]);
 }
 
-void LocalOptimizer::take_in_one_layout(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const {
+void LocalOptimizer::add_in_one_layout(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const {
   const at::Tensor& gradient = parameter.grad();
   if (!parameter.is_non_overlapping_and_dense()) {
     batch.copies.emplace_back(parameter, with_layout_of(parameter, parameter));

@@ -58,7 +58,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     at::Tensor gram{}, polynomial{};
     std::array<at::Tensor, 2> results{};
 
-    void make_for(const at::Tensor& matrix) {
+    void allocate_for(const at::Tensor& matrix) {
       if (results[0].defined() && results[0].sizes() == matrix.sizes()) return;
       const auto options = matrix.options().dtype(at::kBFloat16);
       for (auto* each : {&gram, &polynomial}) *each = at::empty({matrix.size(0), matrix.size(0)}, options);
@@ -73,7 +73,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     at::Tensor result = matrix.to(at::kBFloat16, /*non_blocking=*/false, /*copy=*/true);
     if (is_tall) result = result.t();
     result.div_(at::linalg_vector_norm(result, 2).clamp_min(options.eps()));
-    space.make_for(result);
+    space.allocate_for(result);
     for (int64_t i = 0; i < options.ns_steps(); ++i) {
       at::mm_out(space.gram, result, result.t());
       at::addmm_out(space.polynomial, space.gram, space.gram, space.gram, b, c);
@@ -91,7 +91,7 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     return std::sqrt(adjustment == "original" ? std::max(1.0, rows / columns) : rows / columns);
   }
 
-  static void run(const MuonOptions& options, FusedBatch& batch, const Number& rate) {
+  static void run(const MuonOptions& options, FusedBatch& batch, const UpdateScalar& rate) {
     Workspace space;
     for (size_t i = 0; i < batch.parameters.size(); ++i) {
       const at::Tensor& parameter = batch.parameters[i];

@@ -127,12 +127,12 @@ void refuse_on_host(const torch::optim::OptimizerParamGroup& group, const std::s
   }
 }
 
-Number rate_of(const RateTensor& options, double number, const c10::Device& device) {
-  return options.lr_tensor().defined() ? Number(to_device(options.lr_tensor(), device)) : Number(number);
+UpdateScalar rate_of(const RateTensor& options, double number, const c10::Device& device) {
+  return options.lr_tensor().defined() ? UpdateScalar(to_device(options.lr_tensor(), device)) : UpdateScalar(number);
 }
 
 template <>
-void Scalars<Number>::replace(size_t field, const Number& values) const {
+void Scalars<UpdateScalar>::replace(size_t field, const UpdateScalar& values) const {
   at::_foreach_copy_(batch_.state[field], values.each);
 }
 

@@ -33,16 +33,16 @@ using Coefficients = std::array<Scalar, 3>;
 
 /// The numbers that are passed to update().
 struct Numbers {
-  std::array<Number, 3> coefficients;
-  Number rate;  ///< the learning rate
-  Number kept;  ///< the factor that decoupled weight decay applies to a parameter: 1 - rate * weight_decay
+  std::array<UpdateScalar, 3> coefficients;
+  UpdateScalar rate;  ///< the learning rate
+  UpdateScalar kept;  ///< the factor that decoupled weight decay applies to a parameter: 1 - rate * weight_decay
 
-  const Number& operator[](size_t i) const { return coefficients[i]; }
+  const UpdateScalar& operator[](size_t i) const { return coefficients[i]; }
 };
 
 /// The values from which coefficients are computed: the scalar fields of a parameter's state, and the learning rate.
-/// Scalar is double for a parameter on the CPU. It is Number if the rate is a tensor, and for all parameters of a batch
-/// on a device.
+/// Scalar is double for a parameter on the CPU. It is UpdateScalar if the rate is a tensor, and for all parameters of a
+/// batch on a device.
 template <typename Scalar>
 class Scalars {
  public:
@@ -54,20 +54,20 @@ class Scalars {
   const Scalar& rate() const { return rate_; }
   /// The number that prepare_step() returned.
   Scalar shared() const {
-    if constexpr (std::is_same_v<Scalar, Number>) {
-      if (!is_on_host()) return Number(to_device(batch_.shared, batch_.device));
+    if constexpr (std::is_same_v<Scalar, UpdateScalar>) {
+      if (!is_on_host()) return UpdateScalar(to_device(batch_.shared, batch_.device));
     }
     return batch_.shared.template item<double>();
   }
   /// The field's value, which is a float32 number that Python reads as a double. On a device, the tensors of the state.
   Scalar get(size_t field) const {
-    if constexpr (std::is_same_v<Scalar, Number>) {
-      if (!is_on_host()) return Number(batch_.state[field]);
+    if constexpr (std::is_same_v<Scalar, UpdateScalar>) {
+      if (!is_on_host()) return UpdateScalar(batch_.state[field]);
     }
     return static_cast<double>(on_host(field));
   }
   void set(size_t field, const Scalar& value) const {
-    if constexpr (std::is_same_v<Scalar, Number>) {
+    if constexpr (std::is_same_v<Scalar, UpdateScalar>) {
       if (!is_on_host()) return replace(field, value);
       on_host(field) = static_cast<float>(value.on_host());
     } else {
@@ -76,7 +76,7 @@ class Scalars {
   }
   /// Multiplies the field in float32, as Python does with the tensor.
   void multiply(size_t field, const Scalar& factor) const {
-    if constexpr (std::is_same_v<Scalar, Number>) {
+    if constexpr (std::is_same_v<Scalar, UpdateScalar>) {
       if (!is_on_host()) return replace(field, get(field) * factor);
       on_host(field) *= static_cast<float>(factor.on_host());
     } else {
@@ -86,7 +86,7 @@ class Scalars {
 
  private:
   float& on_host(size_t field) const { return *batch_.state[field][*index_].template mutable_data_ptr<float>(); }
-  void replace(size_t field, const Number& values) const;
+  void replace(size_t field, const UpdateScalar& values) const;
 
   const FusedBatch& batch_;
   std::optional<size_t> index_;
@@ -94,11 +94,11 @@ class Scalars {
 };
 
 template <>
-void Scalars<Number>::replace(size_t field, const Number& values) const;
+void Scalars<UpdateScalar>::replace(size_t field, const UpdateScalar& values) const;
 
 /// Computes tensor *= factor with Python's rounding: on the CPU, Tensor::mul_(Scalar) would round the factor to the
 /// tensor's dtype.
-inline void multiply(const at::Tensor& tensor, const Number& factor) {
+inline void multiply(const at::Tensor& tensor, const UpdateScalar& factor) {
   tensor.mul_(factor.is_tensor() ? factor.shared : at::native::wrapped_scalar_tensor(factor.value));
 }
 
@@ -118,7 +118,7 @@ at::Tensor filled_with_rate(const at::Tensor& tensor, const Options& options) {
 }
 
 /// parameter -= factor * change
-inline void subtract_scaled(const at::Tensor& parameter, const at::Tensor& change, const Number& factor) {
+inline void subtract_scaled(const at::Tensor& parameter, const at::Tensor& change, const UpdateScalar& factor) {
   if (!factor.is_tensor()) {
     parameter.add_(change, -factor.value);
   } else if (factor.shared.is_cpu()) {
@@ -159,14 +159,14 @@ template <typename Options>
 requires requires(const Options& options) {
   options.decoupled_weight_decay();
 }
-Operand decayed_gradient(Elementwise& elementwise, const Options& options, const Number& kept) {
+Operand decayed_gradient(Elementwise& elementwise, const Options& options, const UpdateScalar& kept) {
   const bool is_decoupled = options.decoupled_weight_decay();
   if (options.weight_decay() != 0 && is_decoupled) elementwise.mul(kParameter, kParameter, kept);
   return decayed_gradient(elementwise, is_decoupled ? 0 : options.weight_decay(), options.maximize());
 }
 
 /// Returns the learning rate of `options`; a tensor is copied to `device`.
-Number rate_of(const RateTensor& options, double number, const c10::Device& device);
+UpdateScalar rate_of(const RateTensor& options, double number, const c10::Device& device);
 
 /// Throws std::invalid_argument, before anything is changed, for an option whose value the dtype of one of `parameters`
 /// cannot hold. Python's operators throw in the middle of a step in this case.
@@ -199,14 +199,14 @@ struct ElementwiseStep {
 
 /// Computes the numbers of one parameter, or of all; see ElementwiseStep.
 template <typename Options>
-Numbers numbers_of(const Options& options, const FusedBatch& batch, const Number& rate, const Number& kept,
+Numbers numbers_of(const Options& options, const FusedBatch& batch, const UpdateScalar& rate, const UpdateScalar& kept,
                    std::optional<size_t> index) {
   using Own = Rule<Options>;
   if (!rate.is_tensor() && index) {
     const auto [a, b, c] = Own::coefficients(options, Scalars<double>(batch, index, rate.value));
     return {.coefficients = {a, b, c}, .rate = rate, .kept = kept};
   }
-  auto coefficients = Own::coefficients(options, Scalars<Number>(batch, index, rate));
+  auto coefficients = Own::coefficients(options, Scalars<UpdateScalar>(batch, index, rate));
   if (!index) return {.coefficients = std::move(coefficients), .rate = rate, .kept = kept};
   const auto& [a, b, c] = coefficients;
   return {.coefficients = {a.on_host(), b.on_host(), c.on_host()}, .rate = rate.on_host(), .kept = kept.on_host()};
@@ -276,14 +276,14 @@ void OwnOptimizer<Options>::run_kernel(const torch::optim::OptimizerOptions& opt
                                        const GradientScaling&) const {
   using Own = Rule<Options>;
   const auto& own = static_cast<const Options&>(options);
-  const Number rate = rate_of(own, own.lr(), batch.device);
+  const UpdateScalar rate = rate_of(own, own.lr(), batch.device);
   if constexpr (Own::kIsElementwise) {
     static const std::vector<StateField> fields = Own::fields();
     std::vector<at::Tensor> results;
     if constexpr (requires { Own::finish(own, batch, results, rate); }) {
       for (const at::Tensor& parameter : batch.parameters) results.push_back(at::empty_like(parameter));
     }
-    Number kept = 1;
+    UpdateScalar kept = 1;
     if constexpr (requires { own.weight_decay(); }) kept = 1 - rate * own.weight_decay();
     ElementwiseStep{
         .fields = fields,

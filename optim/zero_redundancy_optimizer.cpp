@@ -49,7 +49,7 @@ ZeroCore::ZeroCore(const Groups& groups, std::unique_ptr<torch::optim::Optimizer
       shares_(static_cast<size_t>(group.size())) {
   check_parameters();
   require_equal_on_all_ranks();
-  local_ = make_local(deal_out_new_groups());
+  local_ = make_local(assign_new_groups());
   require_independent_steps();
   build_buckets();
 }
@@ -97,16 +97,16 @@ void ZeroCore::require_independent_steps() const {
 }
 
 // Returns this rank's share of the groups that were added since the last call.
-ZeroCore::Groups ZeroCore::deal_out_new_groups() {
+ZeroCore::Groups ZeroCore::assign_new_groups() {
   Groups own;
-  for (; dealt_groups_ < param_groups_.size(); ++dealt_groups_) {
-    const auto& each = param_groups_[dealt_groups_];
+  for (; assigned_groups_ < param_groups_.size(); ++assigned_groups_) {
+    const auto& each = param_groups_[assigned_groups_];
     std::vector<int64_t> sizes;
     for (const auto& parameter : each.params()) sizes.push_back(parameter.numel());
-    const auto dealt = partition_.add_group(sizes);
+    const auto assigned = partition_.add_group(sizes);
     std::vector<at::Tensor> own_parameters;
-    for (size_t rank = 0; rank < dealt.size(); ++rank) {
-      for (const size_t index : dealt[rank]) {
+    for (size_t rank = 0; rank < assigned.size(); ++rank) {
+      for (const size_t index : assigned[rank]) {
         const auto& parameter = each.params()[index];
         rank_of_[identity(parameter)] = static_cast<int>(rank);
         shares_[rank].push_back(parameter);
@@ -120,8 +120,8 @@ ZeroCore::Groups ZeroCore::deal_out_new_groups() {
 
 // Code may have added groups through a torch::optim::Optimizer reference.
 void ZeroCore::adopt_new_groups() {
-  if (dealt_groups_ == param_groups_.size()) return;
-  for (const auto& each : deal_out_new_groups()) local_->add_param_group(each);
+  if (assigned_groups_ == param_groups_.size()) return;
+  for (const auto& each : assign_new_groups()) local_->add_param_group(each);
   build_buckets();
 }
 

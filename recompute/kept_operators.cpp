@@ -104,7 +104,8 @@ struct Observed {
 
 // These operators return memory of an argument, but their schemas do not say so. Their results therefore have separate
 // version counters.
-constexpr std::array kUntoldViews{"aten::_unsafe_view", "aten::unsafe_split.Tensor", "aten::unsafe_split_with_sizes"};
+constexpr std::array kUndeclaredViews{"aten::_unsafe_view", "aten::unsafe_split.Tensor",
+                                      "aten::unsafe_split_with_sizes"};
 
 // Returns another tensor with the same memory and version counter, but without a graph.
 at::Tensor detached_alias(const at::Tensor& tensor) {
@@ -133,7 +134,7 @@ KeptOperators::KeptOperators(const std::vector<std::string>& names) {
     names_.push_back(parsed(name));
   }
   if (names.empty()) return;
-  for (const char* name : kUntoldViews) Observed::instance().add(name);
+  for (const char* name : kUndeclaredViews) Observed::instance().add(name);
 }
 
 bool KeptOperators::has(const c10::OperatorHandle& op) const {

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-constexpr size_t kMostWeights = size_t{1} << 24;
+constexpr size_t kMaxWeights = size_t{1} << 24;
 
 void check(const std::vector<double>& weights, bool replacement, int64_t num_samples) {
   int64_t positive = 0;
@@ -23,7 +23,7 @@ void check(const std::vector<double>& weights, bool replacement, int64_t num_sam
     }
     if (weights[i] > 0) ++positive;
   }
-  if (weights.size() > kMostWeights || num_samples < 0) {
+  if (weights.size() > kMaxWeights || num_samples < 0) {
     throw std::invalid_argument(
         "WeightedSampler: expected at most 2^24 weights and no negative number of samples, got " +
         std::to_string(weights.size()) + " weights and " + std::to_string(num_samples) + " samples");

@@ -48,7 +48,7 @@ class CosineAnnealingLR : public Cloneable<CosineAnnealingLR> {
 class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts> {
  public:
   explicit CosineAnnealingWarmRestarts(const CosineWarmRestartsOptions& options)
-      : options_(options), period_(std::min(options.t_0, kMostSteps)) {
+      : options_(options), period_(std::min(options.t_0, kMaxSteps)) {
     require(options.t_0 >= 1, "Expected positive integer T_0, but got " + std::to_string(options.t_0));
     require(options.t_mult >= 1, "Expected integer T_mult >= 1, but got " + std::to_string(options.t_mult));
   }
@@ -58,11 +58,11 @@ class CosineAnnealingWarmRestarts : public Cloneable<CosineAnnealingWarmRestarts
     require_same_number(groups);
     if (last_epoch_ < 0) {  // a sequence may have called undo() several times
       last_epoch_ = -1;
-      period_ = std::min(options_.t_0, kMostSteps);
+      period_ = std::min(options_.t_0, kMaxSteps);
       within_ = 0;
     } else if (++within_ >= period_) {
       within_ %= period_;
-      period_ = period_ > kMostSteps / options_.t_mult ? kMostSteps : period_ * options_.t_mult;
+      period_ = period_ > kMaxSteps / options_.t_mult ? kMaxSteps : period_ * options_.t_mult;
     }
     advance(groups);  // Python's class overrides step() and leaves _step_count at 0
   }

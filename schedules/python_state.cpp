@@ -61,7 +61,7 @@ int64_t step_count_at(const json& state, const char* key) {
   // Doubles cannot represent the integers next to either bound, so a number that passes this check fits. The value may
   // be a double because Python counts in doubles after step(epoch).
   const auto count = value.is_boolean() ? std::nan("") : value.get<double>();
-  require(std::abs(count) <= static_cast<double>(kMostSteps) && std::trunc(count) == count,
+  require(std::abs(count) <= static_cast<double>(kMaxSteps) && std::trunc(count) == count,
           std::string("the state's ") + key + " must be a whole number of steps, but is " + value.dump());
   return value.get<int64_t>();
 }

@@ -16,10 +16,10 @@ namespace ddp::schedules {
 void require_type(const nlohmann::json& state, const std::string& name);
 
 /// More steps than any training needs, but few enough that additions do not overflow.
-inline constexpr int64_t kMostSteps = int64_t{1} << 62;
+inline constexpr int64_t kMaxSteps = int64_t{1} << 62;
 
 /// Returns the number of steps that `state` has under `key`, which may be negative. Throws nlohmann::json::exception or
-/// std::invalid_argument if it is not a whole number or its magnitude exceeds kMostSteps.
+/// std::invalid_argument if it is not a whole number or its magnitude exceeds kMaxSteps.
 int64_t step_count_at(const nlohmann::json& state, const char* key);
 
 /// The values that the optimizer's groups need in addition to the schedule's own state.

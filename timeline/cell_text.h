@@ -43,10 +43,10 @@ inline std::string bytes_text(std::int64_t bytes) {
 
 // Shortens a name, which may contain any bytes, and makes it safe for a terminal.
 inline std::string shortened(const std::string& name) {
-  constexpr std::int64_t kMost = 40;
+  constexpr std::int64_t kMax = 40;
   const std::string shown = detail::shown_text(name);
   if (shown.find_first_not_of(' ') == std::string::npos) return "(no name)";
-  return text_columns(shown) <= kMost ? shown : cut_to_columns(shown, kMost) + "...";
+  return text_columns(shown) <= kMax ? shown : cut_to_columns(shown, kMax) + "...";
 }
 
 // The title of a column for a range of the program. It differs from all titles in `taken`.

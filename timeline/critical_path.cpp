@@ -23,7 +23,7 @@ class Walk {
   std::vector<PathPart> back_from(std::int64_t end, std::int64_t begin, int rank) {
     std::int64_t now = end;
     // Each pass either moves back in time or changes to another rank; the pass after such a change moves back in time.
-    for (std::size_t turns = 0; now > begin && turns < kMostTurns; ++turns) {
+    for (std::size_t turns = 0; now > begin && turns < kMaxTurns; ++turns) {
       const Segment segment = segment_before(rank, now, begin);
       if (segment.activity != Activity::kWait) {
         add({rank, segment.activity, segment.begin, now, segment.activity == Activity::kUser ? segment.name : kNoName});
@@ -46,7 +46,7 @@ class Walk {
   }
 
  private:
-  static constexpr std::size_t kMostTurns = 1'000'000;
+  static constexpr std::size_t kMaxTurns = 1'000'000;
 
   // Returns the segment of the rank that ends at `now` or contains it.
   Segment segment_before(int rank, std::int64_t now, std::int64_t begin) const {
@@ -66,7 +66,7 @@ class Walk {
     const Slice* awaited = nullptr;
     const auto after =
         std::partition_point(own.begin(), own.end(), [&](const Slice& each) { return each.begin < end; });
-    for (auto each = after; each != own.begin() && std::distance(each, after) < kLookedAt;) {
+    for (auto each = after; each != own.begin() && std::distance(each, after) < kNeighboursChecked;) {
       --each;
       if (each->end > begin && (awaited == nullptr || each->end > awaited->end)) awaited = &*each;
     }
@@ -103,8 +103,8 @@ class Walk {
     const Slice* best = nullptr;
     const auto near = std::partition_point(line.collectives.begin(), line.collectives.end(),
                                            [&](const Slice& each) { return each.begin < wanted.begin; });
-    const auto first = near - std::min<std::ptrdiff_t>(near - line.collectives.begin(), kLookedAt);
-    const auto last = near + std::min<std::ptrdiff_t>(line.collectives.end() - near, kLookedAt);
+    const auto first = near - std::min<std::ptrdiff_t>(near - line.collectives.begin(), kNeighboursChecked);
+    const auto last = near + std::min<std::ptrdiff_t>(line.collectives.end() - near, kNeighboursChecked);
     for (auto each = first; each != last; ++each) {
       if (each->name != wanted.name || each->number != wanted.number) continue;
       if (best == nullptr || std::abs(each->begin - wanted.begin) < std::abs(best->begin - wanted.begin)) best = &*each;
@@ -123,7 +123,7 @@ class Walk {
     }
   }
 
-  static constexpr std::ptrdiff_t kLookedAt = 512;
+  static constexpr std::ptrdiff_t kNeighboursChecked = 512;
   const std::map<int, RankLine>& lines_;
   std::vector<PathPart> path_;
 };

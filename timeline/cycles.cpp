@@ -199,9 +199,9 @@ std::map<int, RankRecord> records_of(const Trace& trace, const std::map<int, Ran
 }
 
 void check_bytes(const std::vector<std::int64_t>& bytes) {
-  constexpr double kMost = 1e15;
+  constexpr double kMax = 1e15;
   const double total = std::accumulate(bytes.begin(), bytes.end(), 0.0);
-  if (total > 0 && total <= kMost) return;
+  if (total > 0 && total <= kMax) return;
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.6g", total);
   throw TraceError("no prediction is possible: expected buckets of 1 to 1e15 bytes in all, got " +

@@ -9,7 +9,7 @@
 namespace ddp::timelines {
 namespace {
 
-constexpr std::int64_t kLeastCap = std::int64_t{64} << 10;
+constexpr std::int64_t kMinCap = std::int64_t{64} << 10;
 constexpr std::int64_t kMaxBuckets = 4096;
 
 Algorithm faster(double bytes, const Scenario& scenario) {
@@ -132,7 +132,7 @@ std::vector<BucketChoice> Forecast::bucket_choices(const Scenario& scenario) con
     return BucketChoice{.cap = cap, .buckets = count, .step = std::max(computing, end_of_reductions(buckets))};
   };
   std::vector<BucketChoice> choices;
-  std::int64_t cap = kLeastCap;
+  std::int64_t cap = kMinCap;
   while (static_cast<double>(cap) * static_cast<double>(kMaxBuckets) < total) cap *= 2;
   for (; static_cast<double>(cap) < total; cap *= 2) {
     choices.push_back(choice_of(cap, static_cast<std::int64_t>(std::ceil(total / static_cast<double>(cap)))));

@@ -19,8 +19,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t kLongestLine = std::size_t{1} << 20;
-constexpr std::size_t kMuchText = std::size_t{1} << 20;
+constexpr std::size_t kMaxLineBytes = std::size_t{1} << 20;
+constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 
 [[noreturn]] void refuse(const std::string& file, const std::string& why) {
   throw TraceError(file + ": " + why);
@@ -34,7 +34,7 @@ bool next_line(std::istream& file, std::string& line) {
       if (line.ends_with(',')) line.pop_back();
       return true;
     }
-    if (line.size() < kLongestLine) line += static_cast<char>(byte);
+    if (line.size() < kMaxLineBytes) line += static_cast<char>(byte);
   }
   return false;  // the last line is truncated: it has no newline
 }
@@ -89,7 +89,7 @@ class Merger {
       if (event.contains("args")) shift(event["args"], "started", shift_by);
       out_.add(event.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
       if (event.value("ph", "") != "M") ++events_;
-      if (out_.waiting() > kMuchText) out_.flush();
+      if (out_.waiting() > kFlushBytes) out_.flush();
       if (!out_.problem().empty()) refuse(out_.path(), out_.problem());
     }
   }

@@ -163,7 +163,7 @@ class Handler : public json::json_sax_t {
   // Only the first levels of nesting are significant; deeper ones are only counted.
   void push() {
     ++depth_;
-    if (depth_ > 1 && path_.size() < kMostPath && depth_ == path_.size() + 2) path_.push_back(last_);
+    if (depth_ > 1 && path_.size() < kMaxPath && depth_ == path_.size() + 2) path_.push_back(last_);
     is_at_top_ = depth_ == 1;
   }
   void pop() {
@@ -248,7 +248,7 @@ class Handler : public json::json_sax_t {
     trace_.slices.push_back(slice);
   }
 
-  static constexpr std::size_t kMostPath = 3;
+  static constexpr std::size_t kMaxPath = 3;
   Trace& trace_;
   const ReadLimits& limits_;
   std::size_t depth_ = 0;

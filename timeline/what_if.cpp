@@ -20,7 +20,7 @@ constexpr std::array kBandwidths = {Unit{"kbit", 1e3 / 8},  Unit{"Mbit", 1e6 / 8
                                     Unit{"Tbit", 1e12 / 8}, Unit{"kB", 1e3},       Unit{"MB", 1e6},
                                     Unit{"GB", 1e9}};
 constexpr std::array kTimes = {Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6}, Unit{"s", 1e9}};
-constexpr std::int64_t kMostPredicted = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxPredicted = std::int64_t{1} << 20;
 
 [[noreturn]] void refuse(std::string_view key, const std::string& expected, std::string_view got) {
   throw WhatIfError(std::string(key) + ": expected " + expected + ", got \"" + detail::shown_text(got) + "\"");
@@ -34,8 +34,8 @@ std::int64_t whole_number(std::string_view key, std::string_view text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (is_number && number >= 1 && number <= kMostPredicted) return number;
-  refuse(key, "a whole number in 1 .. " + std::to_string(kMostPredicted), text);
+  if (is_number && number >= 1 && number <= kMaxPredicted) return number;
+  refuse(key, "a whole number in 1 .. " + std::to_string(kMaxPredicted), text);
 }
 
 double with_unit(std::string_view key, std::string_view text, std::span<const Unit> units, bool may_be_zero) {

@@ -7,7 +7,7 @@ namespace ddp {
 namespace {
 
 constexpr LauncherVariables kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr LauncherVariables kOthers[] = {
+constexpr LauncherVariables kOtherLaunchers[] = {
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
@@ -38,7 +38,7 @@ std::optional<std::string> environment_variable(const std::string& name) {
 const LauncherVariables* launcher_variables(const VariableLookup& lookup) {
   if (lookup(kTorchrun.rank) || lookup(kTorchrun.world_size)) return &kTorchrun;
   for (const bool needs_local_rank : {true, false}) {
-    for (const LauncherVariables& family : kOthers) {
+    for (const LauncherVariables& family : kOtherLaunchers) {
       // Both variables must be set, because a scheduler sets some of them in batch scripts too.
       if (!lookup(family.rank) || !lookup(family.world_size) || is_interactive_shell(lookup, family)) continue;
       if (!needs_local_rank || lookup(family.local_rank)) return &family;

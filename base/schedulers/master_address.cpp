@@ -37,7 +37,7 @@ constexpr const char* kLoopback = "127.0.0.1";
 
 MasterAddress of_slurm(const VariableLookup& lookup) {
   const auto step = slurm_step(lookup);
-  if (!step) return {.obstacle = " Slurm's tasks are started by srun, which did not start this process."};
+  if (!step) return {.advice = " Slurm's tasks are started by srun, which did not start this process."};
   return {.host = step->nodes == 1 ? kLoopback : step->first_host, .port = step->port};
 }
 
@@ -49,9 +49,9 @@ std::string advice_for(const std::string& launcher) {
 }
 
 MasterAddress of_mpi(const VariableLookup& lookup, const std::string& launcher, bool is_one_host) {
-  if (!is_one_host) return {.obstacle = advice_for(launcher)};
+  if (!is_one_host) return {.advice = advice_for(launcher)};
   const auto starter = mpi_starter(lookup);
-  if (!starter) return {.host = kLoopback, .obstacle = advice_for(launcher)};
+  if (!starter) return {.host = kLoopback, .advice = advice_for(launcher)};
   return {.host = kLoopback, .port = port_of_job(*starter)};
 }
 
@@ -64,7 +64,7 @@ MasterAddress of_jsrun(const VariableLookup& lookup, bool is_one_host) {
     if (hosts.size() > 1) point.host = hosts[1];
   }
   if (const auto job = lookup("LSB_JOBID"); job && !job->empty()) point.port = port_of_job(*job);
-  point.obstacle = " To pass them to all ranks with jsrun: -E MASTER_ADDR=HOST -E MASTER_PORT=PORT.";
+  point.advice = " To pass them to all ranks with jsrun: -E MASTER_ADDR=HOST -E MASTER_PORT=PORT.";
   return point;
 }
 

@@ -13,7 +13,7 @@ namespace ddp::detail {
 struct MasterAddress {
   std::string host{};      ///< empty: unknown
   std::uint16_t port = 0;  ///< 0: unknown
-  std::string obstacle{};  ///< advice for the user if they are unknown: a sentence, or empty
+  std::string advice{};    ///< advice for the user if they are unknown: a sentence, or empty
 };
 
 /// Determines the address for a rank that `launcher` (the name in LauncherVariables) started as one of

@@ -92,7 +92,7 @@ std::size_t end_of_entry(std::string_view list, std::string_view left) {
 }
 
 // Step numbers from here on do not belong to srun, but to the batch script, the shell of salloc, and so on.
-constexpr std::uint64_t kSpecialSteps = 0xfffffff0;
+constexpr std::uint64_t kFirstSpecialStep = 0xfffffff0;
 constexpr std::uint64_t kMaxNodeCount = 1 << 16;
 
 std::string require(const VariableLookup& lookup, const std::string& name) {
@@ -178,7 +178,7 @@ std::uint16_t port_of_job(const std::string& name) {
 std::optional<SlurmStep> slurm_step(const VariableLookup& lookup) {
   if (!lookup("SLURM_STEP_ID")) return std::nullopt;
   const std::uint64_t step_number = number(lookup, "SLURM_STEP_ID", 0, UINT32_MAX);
-  if (step_number >= kSpecialSteps) return std::nullopt;
+  if (step_number >= kFirstSpecialStep) return std::nullopt;
   const std::uint64_t job = number(lookup, "SLURM_JOB_ID", 0, UINT32_MAX);
   const std::uint64_t restarts =
       lookup("SLURM_RESTART_COUNT") ? number(lookup, "SLURM_RESTART_COUNT", 0, UINT32_MAX) : 0;

@@ -8,7 +8,7 @@ namespace {
 
 // Limits of memory use. No real program nests more deeply or has more operations open, so whatever exceeds them is an
 // error.
-constexpr std::size_t kDeepest = 1000;
+constexpr std::size_t kMaxDepth = 1000;
 constexpr std::size_t kMaxOpenEvents = 1 << 16;
 constexpr std::size_t kRecentPhases = 16;
 constexpr std::size_t kRecentSpans = 256;
@@ -28,7 +28,7 @@ void Assembler::set_ahead(std::int64_t ahead) {
   for (ThreadState& thread : threads_) thread.least = thread.newest;
 }
 
-std::uint64_t Assembler::told(std::uint64_t time, std::uint64_t least) const {
+std::uint64_t Assembler::corrected_time(std::uint64_t time, std::uint64_t least) const {
   const auto wanted = static_cast<std::int64_t>(time - static_cast<std::uint64_t>(ahead_));
   return std::max(least, static_cast<std::uint64_t>(std::max<std::int64_t>(wanted, 0)));
 }
@@ -43,8 +43,8 @@ void Assembler::take(std::size_t lane, std::uint64_t position, std::span<const s
     }
     ThreadState& thread = threads_[lane];
     Record& record = decoded->record;
-    record.time = told(record.time, thread.least);
-    if (record.type == RecordType::kSpan) record.number = told(record.number, thread.least);
+    record.time = corrected_time(record.time, thread.least);
+    if (record.type == RecordType::kSpan) record.number = corrected_time(record.number, thread.least);
     thread.newest = std::max(thread.newest, record.time);
     newest_ = std::max(newest_, record.time);
     take_record(lane, position, record);
@@ -85,7 +85,7 @@ void Assembler::begin(std::size_t lane, std::uint64_t id, const Record& record) 
   if (is_within_thread(record.kind)) {
     ThreadState& thread = threads_[lane];
     event.lane = thread.number;
-    if (thread.stack.size() >= kDeepest) {
+    if (thread.stack.size() >= kMaxDepth) {
       ++damaged_;
       return;
     }
@@ -152,7 +152,7 @@ void Assembler::resolve(const Ending& ending) {
 
 // An end may be read before its start if the lane of the start was read earlier in the same pass. The start has been
 // read after one more pass.
-void Assembler::settle() {
+void Assembler::on_pass_end() {
   std::stable_sort(endings_.begin(), endings_.end(),
                    [](const Ending& one, const Ending& other) { return one.time < other.time; });
   for (const bool marks : {true, false}) {
@@ -165,9 +165,9 @@ void Assembler::settle() {
 }
 
 void Assembler::finish(std::uint64_t now) {
-  settle();
-  settle();
-  now = told(now, newest_);
+  on_pass_end();
+  on_pass_end();
+  now = corrected_time(now, newest_);
   for (ThreadState& thread : threads_) close(thread, now);
   for (auto& [id, event] : operations_) {
     event.is_unfinished = true;

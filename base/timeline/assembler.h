@@ -33,7 +33,7 @@ class Assembler {
   void take(std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words);
   // Call it after all lanes have been read. Reports events that ended in another thread than they began in, if their
   // ends arrived before the previous call.
-  void settle();
+  void on_pass_end();
   // Ends the recording, at least for now: open events end at `now` and are marked as unfinished. An open step is
   // dropped, because a part of a step does not count as a step.
   void finish(std::uint64_t now);
@@ -58,7 +58,7 @@ class Assembler {
     std::uint64_t pass = 0;
   };
 
-  std::uint64_t told(std::uint64_t time, std::uint64_t least) const;
+  std::uint64_t corrected_time(std::uint64_t time, std::uint64_t least) const;
   void take_record(std::size_t lane, std::uint64_t position, const Record& record);
   void begin(std::size_t lane, std::uint64_t id, const Record& record);
   void end(std::size_t lane, std::uint64_t id, std::uint64_t time);

@@ -15,8 +15,8 @@ using namespace std::chrono_literals;
 
 // The time between two passes: short enough that a busy lane does not fill up, long enough that the cost is not
 // measurable.
-constexpr std::chrono::milliseconds kShortest = 1ms;
-constexpr std::chrono::milliseconds kLongest = 50ms;
+constexpr std::chrono::milliseconds kMinPause = 1ms;
+constexpr std::chrono::milliseconds kMaxPause = 50ms;
 constexpr double kHighFill = 0.25;
 constexpr double kLowFill = 0.05;
 
@@ -137,7 +137,7 @@ void Collector::name_threads(int rank, const TimelineRing& ring) {
   }
 }
 
-void Collector::tell(int rank, std::vector<std::uint64_t> words) {
+void Collector::add_records(int rank, std::vector<std::uint64_t> words) {
   post([this, rank, words = std::move(words)] {
     constexpr std::size_t kLane = kLanes - 1;
     const auto is_meant = [&](const Source& source) { return source.rank == rank; };
@@ -180,13 +180,13 @@ double Collector::read_all() {
     most = std::max(most, source.reader->read([&](std::size_t lane, std::uint64_t position, auto words) {
       sink_.take(source.rank, lane, position, words);
     }));
-    sink_.settle(source.rank, source.reader->lost());
+    sink_.on_pass_end(source.rank, source.reader->lost());
   }
   return most;
 }
 
 void Collector::run() {
-  std::chrono::milliseconds pause = kShortest;
+  std::chrono::milliseconds pause = kMinPause;
   std::unique_lock lock(mutex_);
   while (!is_ending_ || !tasks_.empty()) {
     for (auto& task : std::exchange(tasks_, {})) {
@@ -198,8 +198,8 @@ void Collector::run() {
     const double used = read_all();
     after_pass_();
     lock.lock();
-    if (used > kHighFill) pause = kShortest;
-    if (used < kLowFill) pause = std::min(2 * pause, kLongest);
+    if (used > kHighFill) pause = kMinPause;
+    if (used < kLowFill) pause = std::min(2 * pause, kMaxPause);
     const auto is_called = [&] { return is_ending_ || !tasks_.empty(); };
     if (sources_.empty()) {
       wake_.wait(lock, is_called);

@@ -61,7 +61,7 @@ class Collector {
   void add(int rank, std::string name, std::shared_ptr<TimelineRing> ring);
   // Adds records about a rank that another process has created, as records of an additional thread of that rank. Does
   // nothing if all lanes of the rank are in use.
-  void tell(int rank, std::vector<std::uint64_t> words);
+  void add_records(int rank, std::vector<std::uint64_t> words);
   // Call it after recording has been switched off. Reads the remaining records, ends open events at the current time,
   // and calls `then` in the thread of the collector.
   void pause_all(std::function<void()> then);

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFlushInterval{500};
-constexpr std::size_t kMuchText = std::size_t{1} << 20;
+constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 
 // The number of times that the launcher has restarted the job.
 int restart_of_job() {
@@ -62,14 +62,14 @@ struct Timeline::Parts {
   }
   void after_pass() {
     const auto now = Clock::now();
-    if (file.waiting() < kMuchText && now - last_flush < kFlushInterval) return;
+    if (file.waiting() < kFlushBytes && now - last_flush < kFlushInterval) return;
     file.flush();
     last_flush = now;
     say_problem();
   }
   void say_problem() {
-    if (file.problem().empty() || has_said) return;
-    has_said = true;
+    if (file.problem().empty() || has_reported) return;
+    has_reported = true;
     std::fprintf(stderr, "%sno further events are written to the timeline %s: %s\n", prefix.c_str(),
                  file.path().c_str(), file.problem().c_str());
   }
@@ -78,7 +78,7 @@ struct Timeline::Parts {
   detail::TraceFile file;
   detail::TraceBuilder builder;
   Clock::time_point last_flush = Clock::now();
-  bool has_said = false;
+  bool has_reported = false;
   std::shared_ptr<detail::TimelineRing> ring = detail::private_ring();
   detail::Collector collector;  // declared last: its thread uses the other members
 };

@@ -43,11 +43,11 @@ void TraceBuilder::take(int rank, std::size_t lane, std::uint64_t position, std:
   if (found != ranks_.end() && found->second.assembler) found->second.assembler->take(lane, position, words);
 }
 
-void TraceBuilder::settle(int rank, std::uint64_t lost) {
+void TraceBuilder::on_pass_end(int rank, std::uint64_t lost) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end() || !found->second.assembler) return;
   RankState& state = found->second;
-  state.assembler->settle();
+  state.assembler->on_pass_end();
   if (has_other_clocks_) set_totals();
   if (lost <= state.lost) return;
   write(rank, {.form = TraceEvent::Form::kInstant,

@@ -21,7 +21,7 @@ class RecordSink {
   virtual void begin_rank(int rank, const std::string& name) = 0;
   virtual void take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) = 0;
   // All lanes of the rank have been read once more. `lost` is the number of events lost so far.
-  virtual void settle(int rank, std::uint64_t lost) = 0;
+  virtual void on_pass_end(int rank, std::uint64_t lost) = 0;
   // Recording has been switched off and all records have been passed on: open events end here, as unfinished.
   virtual void pause_rank(int rank, std::uint64_t now) = 0;
   virtual void end_rank(int rank, std::uint64_t now) = 0;
@@ -41,7 +41,7 @@ class TraceBuilder : public RecordSink {
 
   void begin_rank(int rank, const std::string& name) override;
   void take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) override;
-  void settle(int rank, std::uint64_t lost) override;
+  void on_pass_end(int rank, std::uint64_t lost) override;
   void pause_rank(int rank, std::uint64_t now) override;
   void end_rank(int rank, std::uint64_t now) override;
 

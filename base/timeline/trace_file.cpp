@@ -126,7 +126,7 @@ void TraceFile::end_after_partial_write(std::size_t written) {
 
 // Checks whether another program has changed the file. If so, writing after the missing part would make the file
 // invalid.
-void TraceFile::look() {
+void TraceFile::check_unchanged() {
   struct stat status {};
   if (::fstat(fd_, &status) != 0) {
     problem_ = std::strerror(errno);
@@ -141,7 +141,7 @@ void TraceFile::flush() {
   if (!problem_.empty()) return;
   if (fd_ >= 0) {
     write_out();
-    if (!problem_.empty()) let_go();
+    if (!problem_.empty()) close_file();
     return;
   }
   if (buffer_.empty() && tail() == last_tail_) return;
@@ -149,15 +149,15 @@ void TraceFile::flush() {
     problem_ = "it was replaced or removed";
     return;
   }
-  rest();
+  suspend();
 }
 
-void TraceFile::rest() {
+void TraceFile::suspend() {
   flush();
-  let_go();
+  close_file();
 }
 
-void TraceFile::let_go() {
+void TraceFile::close_file() {
   place_ = place();
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
@@ -186,7 +186,7 @@ std::string TraceFile::place() const {
 }
 
 void TraceFile::write_out() {
-  look();
+  check_unchanged();
   if (!problem_.empty()) return;
   const std::string end = tail();
   if (buffer_.empty() && end == last_tail_) return;

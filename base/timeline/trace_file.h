@@ -28,7 +28,7 @@ class TraceFile {
 
   // Flushes and closes the file until the next resume(), so that it can be moved, or written by another process. Events
   // added in the meantime are written by the first flush() after resume().
-  void rest();
+  void suspend();
   // Opens the file again. Returns false if the file is missing or has changed.
   bool resume();
 
@@ -47,8 +47,8 @@ class TraceFile {
   // Returns the number of bytes written. If it is less than the size of `text`, problem_ is set.
   std::size_t write_at(std::uint64_t place, std::string_view text);
   void write_out();
-  void let_go();
-  void look();
+  void close_file();
+  void check_unchanged();
   void end_after_partial_write(std::size_t written);
 
   std::string path_;

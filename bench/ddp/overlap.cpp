@@ -21,7 +21,7 @@ namespace {
 constexpr int kLayers = 12;
 constexpr int64_t kWidth = 512;
 constexpr int64_t kStackBatch = 512;
-constexpr int kMostTuningSteps = 100;
+constexpr int kMaxTuningSteps = 100;
 
 struct StackImpl : torch::nn::Module {
   StackImpl() {
@@ -66,7 +66,7 @@ class Measurement {
   }
 
   std::string run(int64_t steps) {
-    for (int step = 0; step < kMostTuningSteps && !model_->logging_data().bucket_cap_settled; ++step) train(true);
+    for (int step = 0; step < kMaxTuningSteps && !model_->logging_data().bucket_cap_settled; ++step) train(true);
     train(true);
     buckets_ = model_->logging_data().bucket_bytes;
     std::vector<double> whole, forward, optimizer, backward, communication, first_bucket;

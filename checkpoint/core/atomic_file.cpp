@@ -18,9 +18,10 @@ std::filesystem::path folder_of(const std::filesystem::path& target) {
 
 // Leaves room for the ending in a name of the longest length that file systems have.
 std::filesystem::path temporary_path(const std::filesystem::path& target, const std::string& id) {
-  constexpr size_t kLongestName = 255;
+  constexpr size_t kMaxNameLength = 255;
   static const auto kEnding = storage::temporary_name("", storage::random_id()).size();
-  return folder_of(target) / storage::temporary_name(target.filename().string().substr(0, kLongestName - kEnding), id);
+  return folder_of(target) /
+         storage::temporary_name(target.filename().string().substr(0, kMaxNameLength - kEnding), id);
 }
 
 void check_is_file_name(const std::filesystem::path& target) {

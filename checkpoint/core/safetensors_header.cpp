@@ -175,11 +175,11 @@ std::string format_header(const Header& header) {
 }
 
 std::string quote_name(std::string_view name) {
-  constexpr size_t kLongest = 120;
+  constexpr size_t kMaxLength = 120;
   size_t shown = 0;  // whole characters
   while (shown < name.size()) {
     const auto next = shown + std::max<size_t>(detail::utf8_length(name.substr(shown)), 1);
-    if (next > kLongest) break;
+    if (next > kMaxLength) break;
     shown = next;
   }
   std::string text("'");

@@ -128,13 +128,13 @@ class FolderReader {
   }
 
   void sort_entries() {
-    constexpr size_t kMostOptimizers = 64;
+    constexpr size_t kMaxOptimizers = 64;
     for (size_t i = 0; i < places_.size(); ++i) {
       const auto& place = places_[i];
       if (place.role == Role::kGroup) optimizers_[place.optimizer].groups.push_back(i);
       if (place.role == Role::kState) optimizers_[place.optimizer].states.push_back(i);
     }
-    if (optimizers_.size() > kMostOptimizers) fail("it holds more than 64 optimizers");
+    if (optimizers_.size() > kMaxOptimizers) fail("it holds more than 64 optimizers");
     for (const auto& [name, entries] : optimizers_) {
       // The name becomes part of a file's name.
       const bool is_plain = name.find('/') == std::string::npos && name.find('\0') == std::string::npos;

@@ -34,8 +34,8 @@ bool is_object(const Value& value, std::string_view type) {
 
 // For an object's state, which is a dict with few items. Searching a large dict again and again would take too long.
 const Value* find_in(const Value& state, std::string_view name) {
-  constexpr size_t kMost = 64;
-  return state.is(Kind::kDict) && state.items().size() <= kMost ? state.find(name) : nullptr;
+  constexpr size_t kMax = 64;
+  return state.is(Kind::kDict) && state.items().size() <= kMax ? state.find(name) : nullptr;
 }
 
 // An attribute of one of DCP's objects; null where the attribute is missing or None.

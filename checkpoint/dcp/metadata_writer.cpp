@@ -104,9 +104,9 @@ class Writer {
   template <typename Make>
   void remembered(const std::string& key, const Make& make) {
     const auto [known, is_new] = memo_.try_emplace(key, static_cast<uint32_t>(memo_.size()));
-    if (!is_new) return pickler_.recall(known->second);
+    if (!is_new) return pickler_.get_memo(known->second);
     make();
-    pickler_.remember(known->second);
+    pickler_.put_memo(known->second);
   }
 
   // An object whose attributes follow as of a dict.

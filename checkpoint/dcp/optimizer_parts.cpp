@@ -170,9 +170,9 @@ class Assembler {
 
   // The parameter's name and the field's name may both contain dots: the longest parameter name that exists is right.
   void split_flattened(const std::string& text, std::string& parameter, std::string& field) const {
-    constexpr int kMostParts = 64;  // of a field
+    constexpr int kMaxParts = 64;  // of a field
     int parts = 0;
-    for (auto dot = text.rfind('.'); dot != std::string::npos && dot > 0 && parts < kMostParts; ++parts) {
+    for (auto dot = text.rfind('.'); dot != std::string::npos && dot > 0 && parts < kMaxParts; ++parts) {
       parameter = text.substr(0, dot);
       field = text.substr(dot + 1);
       if (names_.contains(parameter)) return;

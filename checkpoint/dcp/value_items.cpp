@@ -13,10 +13,10 @@
 namespace ddp::dcp {
 namespace {
 
-// A gap of at most kMostGap bytes between two items is read with them, which is cheaper than another read. At most
-// kMostRead bytes are read at once.
-constexpr uint64_t kMostGap = uint64_t{32} << 10;
-constexpr uint64_t kMostRead = uint64_t{4} << 20;
+// A gap of at most kMaxGapBytes bytes between two items is read with them, which is cheaper than another read. At most
+// kMaxReadBytes bytes are read at once.
+constexpr uint64_t kMaxGapBytes = uint64_t{32} << 10;
+constexpr uint64_t kMaxReadBytes = uint64_t{4} << 20;
 
 class Values {
  public:
@@ -85,9 +85,9 @@ void for_each_value(storage::FileSystem& file_system, const std::filesystem::pat
     size_t end = begin + 1;
     for (; end < numbers.size(); ++end) {
       const auto& next = values.item(numbers[end]);
-      if (next.file != first.file || next.begin > reached + kMostGap) break;
+      if (next.file != first.file || next.begin > reached + kMaxGapBytes) break;
       const auto next_end = std::max(reached, next.begin + next.size);
-      if (next_end - first.begin > kMostRead) break;
+      if (next_end - first.begin > kMaxReadBytes) break;
       reached = next_end;
     }
     values.read(numbers.data() + begin, numbers.data() + end, use);

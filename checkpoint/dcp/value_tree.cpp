@@ -7,8 +7,8 @@ namespace ddp::dcp {
 using pt::Kind;
 using pt::Value;
 
-ValueTree::ValueTree(size_t most_bytes, size_t most_items)
-    : root_(pickle_.container(Kind::kDict)), budget_(most_bytes), max_items_(most_items) {}
+ValueTree::ValueTree(size_t max_bytes, size_t max_items)
+    : root_(pickle_.container(Kind::kDict)), budget_(max_bytes), max_items_(max_items) {}
 
 bool ValueTree::put(const Path& path, size_t begin, const Value& value) {
   return put_constructed(path, begin, copy(value, 0));

@@ -13,8 +13,8 @@ namespace ddp::dcp {
 
 class ValueTree {
  public:
-  /// `most_bytes` bounds what it holds, `most_items` the places of a list.
-  ValueTree(size_t most_bytes, size_t most_items);
+  /// `max_bytes` bounds what it holds, `max_items` the places of a list.
+  ValueTree(size_t max_bytes, size_t max_items);
 
   /// Puts a copy of `value`, which may be of another pickle, at the place to which the parts of `path` from `begin` on
   /// lead. Tensors in it become Kind::kOtherValue. False when something else is there or a part does not fit. Throws

@@ -35,31 +35,31 @@ constexpr std::array kQuantized = {DTypeInfo{"qint8", "QInt8Storage", 1}, DTypeI
                                    DTypeInfo{"quint8", "QUInt8Storage", 1}, DTypeInfo{"quint4x2", "QUInt4x2Storage", 1},
                                    DTypeInfo{"quint2x4", "QUInt2x4Storage", 1}};
 
-constexpr std::array<std::string_view, 20> kOthers = {"float4_e2m1fn_x2",
-                                                      "bits8",
-                                                      "bits16",
-                                                      "bits1x8",
-                                                      "bits2x4",
-                                                      "bits4x2",
-                                                      "uint1",
-                                                      "uint2",
-                                                      "uint3",
-                                                      "uint4",
-                                                      "uint5",
-                                                      "uint6",
-                                                      "uint7",
-                                                      "int1",
-                                                      "int2",
-                                                      "int3",
-                                                      "int4",
-                                                      "int5",
-                                                      "int6",
-                                                      "int7"};
+constexpr std::array<std::string_view, 20> kOtherDTypes = {"float4_e2m1fn_x2",
+                                                           "bits8",
+                                                           "bits16",
+                                                           "bits1x8",
+                                                           "bits2x4",
+                                                           "bits4x2",
+                                                           "uint1",
+                                                           "uint2",
+                                                           "uint3",
+                                                           "uint4",
+                                                           "uint5",
+                                                           "uint6",
+                                                           "uint7",
+                                                           "int1",
+                                                           "int2",
+                                                           "int3",
+                                                           "int4",
+                                                           "int5",
+                                                           "int6",
+                                                           "int7"};
 
 }  // namespace
 
 bool is_other_dtype(std::string_view name) {
-  return std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end() ||
+  return std::find(kOtherDTypes.begin(), kOtherDTypes.end(), name) != kOtherDTypes.end() ||
          std::any_of(kQuantized.begin(), kQuantized.end(), [&](const auto& each) { return each.name == name; });
 }
 

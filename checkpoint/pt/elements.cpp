@@ -86,11 +86,11 @@ uint64_t gathered_size(const TensorEntry& tensor) {
 
 void CopyAllowance::spend(const TensorEntry& tensor) {
   const auto size = gathered_size(tensor);
-  if (size > left_) {
+  if (size > remaining_) {
     throw FormatError("a tensor that is expanded to " + std::to_string(size) +
                       " bytes; to store all of them, save it with .contiguous()");
   }
-  left_ -= size;
+  remaining_ -= size;
 }
 
 void gather_elements(const TensorEntry& tensor, std::string_view bytes, char* target) {

@@ -24,13 +24,13 @@ uint64_t gathered_size(const TensorEntry& tensor);
 /// end.
 class CopyAllowance {
  public:
-  explicit CopyAllowance(uint64_t file_bytes) : left_((uint64_t{1} << 30) + 16 * file_bytes) {}
+  explicit CopyAllowance(uint64_t file_bytes) : remaining_((uint64_t{1} << 30) + 16 * file_bytes) {}
 
   /// Throws FormatError when a copy of `tensor` would take more than is left.
   void spend(const TensorEntry& tensor);
 
  private:
-  uint64_t left_;
+  uint64_t remaining_;
 };
 
 /// Writes the elements in row-major order, conjugated and negated as the tensor says, to `target`, which has

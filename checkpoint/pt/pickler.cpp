@@ -154,15 +154,15 @@ void Pickler::build() {
   add(out_, Op::kBuild);
 }
 
-void Pickler::remember(uint32_t number) {
-  refer(Op::kBinPut, Op::kLongBinPut, number);
+void Pickler::put_memo(uint32_t number) {
+  write_memo_op(Op::kBinPut, Op::kLongBinPut, number);
 }
 
-void Pickler::recall(uint32_t number) {
-  refer(Op::kBinGet, Op::kLongBinGet, number);
+void Pickler::get_memo(uint32_t number) {
+  write_memo_op(Op::kBinGet, Op::kLongBinGet, number);
 }
 
-void Pickler::refer(Op small, Op large, uint32_t number) {
+void Pickler::write_memo_op(Op small, Op large, uint32_t number) {
   if (number < 256) {
     add(out_, small);
     out_ += static_cast<char>(number);

@@ -33,8 +33,8 @@ class Pickler {
   void call();                                                  ///< the function and the tuple before it
   void make();                                                  ///< an object of the class and the tuple before it
   void build();                                                 ///< … whose state is the value before
-  void remember(uint32_t number);                               ///< the value before, under this number
-  void recall(uint32_t number);                                 ///< that value again
+  void put_memo(uint32_t number);                               ///< the value before, under this number
+  void get_memo(uint32_t number);                               ///< that value again
   /// A tensor whose storage has `storage_elements` elements of its dtype.
   void tensor(const TensorEntry& entry, int64_t storage_elements);
 
@@ -42,7 +42,7 @@ class Pickler {
   std::string take();
 
  private:
-  void refer(Op small, Op large, uint32_t number);
+  void write_memo_op(Op small, Op large, uint32_t number);
   void integers(const std::vector<int64_t>& values);
 
   std::string out_;

@@ -71,10 +71,10 @@ std::map<std::string, uint64_t> used_bytes(const Pickle& pickle) {
   for (const auto& tensor : pickle.tensors()) {
     const auto* dtype = dtype_by_name(tensor.dtype);
     if (dtype == nullptr) continue;  // read() refuses it, and also a tensor that is too large for its storage
-    constexpr uint64_t kMost = uint64_t{1} << 56;
+    constexpr uint64_t kMax = uint64_t{1} << 56;
     const auto [count, extent] = count_elements(tensor);
     uint64_t& bytes = used[tensor.storage];
-    bytes = std::min(kMost, bytes + std::min({kMost, count, extent}) * dtype->bytes);
+    bytes = std::min(kMax, bytes + std::min({kMax, count, extent}) * dtype->bytes);
   }
   return used;
 }
@@ -150,12 +150,12 @@ class PtFile::Content {
   // The code beside TorchScript's objects distinguishes their parameters and buffers from other attributes.
   void find_weights() {
     if (pickle_->objects().empty()) return;
-    constexpr uint64_t kMostBytes = uint64_t{16} << 20;
+    constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
     uint64_t bytes = 0;
     for (const auto& entry : zip_->entries()) {
       if (!entry.name.starts_with(folder_ + "/code/") || !entry.name.ends_with(".py")) continue;
       bytes += entry.size;
-      if (bytes > kMostBytes) break;
+      if (bytes > kMaxBytes) break;
       const auto source = entry.is_deflated ? unpack(entry) : std::string(entry.data);
       add_script_classes(std::string_view(entry.name).substr(folder_.size() + 1), source, classes_);
     }

@@ -54,9 +54,9 @@ class JsonMaker {
   json make(const Value& value, int depth = 0) {
     // A pickle can refer to one container many times, so that a small pickle describes a text of exponential size.
     constexpr int kMaxDepth = 32;
-    constexpr size_t kMostBytes = size_t{16} << 20;
+    constexpr size_t kMaxBytes = size_t{16} << 20;
     spent_ += 16 + (value.is(Kind::kText) ? value.text().size() : 0);
-    if (depth > kMaxDepth || spent_ > kMostBytes) throw FormatError("its plain values are nested too deeply or often");
+    if (depth > kMaxDepth || spent_ > kMaxBytes) throw FormatError("its plain values are nested too deeply or often");
     switch (value.kind()) {
       case Kind::kBool:
         return value.boolean();
@@ -104,10 +104,10 @@ std::string dump(const json& value) {
 }
 
 void add_optimizers(const Value& root, const ScalarReader& read_scalar, RunState& run) {
-  constexpr size_t kMost = 64;
+  constexpr size_t kMax = 64;
   const auto add = [&](const std::string& key, const std::string& name, const Value& value) {
     if (!value.is(Kind::kDict) || !is_optimizer(value)) return;
-    if (run.optimizers.size() == kMost) throw FormatError("it holds more than 64 optimizers");
+    if (run.optimizers.size() == kMax) throw FormatError("it holds more than 64 optimizers");
     if (!run.optimizers.emplace(name, find_state(value, read_scalar)).second) return;
     run.read_keys.insert(key);
   };

@@ -32,8 +32,8 @@ constexpr uint64_t kEdgeBytes = 4096;
 constexpr uint64_t kSmall = uint64_t{32} << 10;
 
 // The pickle of one tensor has some 300 bytes, a directory of its archive some 700.
-constexpr uint64_t kMostPickle = uint64_t{1} << 20;
-constexpr uint64_t kMostDirectory = uint64_t{1} << 20;
+constexpr uint64_t kMaxItemPickleBytes = uint64_t{1} << 20;
+constexpr uint64_t kMaxDirectoryBytes = uint64_t{1} << 20;
 
 // Ranges of an archive in a file, of which the beginning and the end are kept. Positions are counted in the archive.
 class Archive {
@@ -88,7 +88,7 @@ class Contents {
     const auto edge = std::min(archive.size(), kEdgeBytes);
     tail_ = archive.read(archive.size() - edge, edge);
     const auto directory = zip::directory_position({.bytes = tail_, .begin = archive.size() - edge});
-    if (archive.size() - directory > kMostDirectory) throw FormatError("its directory is too long for one tensor");
+    if (archive.size() - directory > kMaxDirectoryBytes) throw FormatError("its directory is too long for one tensor");
     if (directory < archive.size() - edge) tail_ = archive.read(directory, archive.size() - directory);
     directory_ = zip::read_directory(zip::Tail{.bytes = tail_, .begin = archive.size() - tail_.size()});
     std::ranges::sort(directory_.entries, {}, &DirectoryEntry::position);
@@ -96,8 +96,8 @@ class Contents {
   }
 
   // The verified bytes of an entry that is not deflated.
-  std::string small_entry(const DirectoryEntry& entry) const {
-    if (entry.header.stored > kMostPickle) throw FormatError("its " + quote_name(entry.name) + " is too long");
+  std::string read_small_entry(const DirectoryEntry& entry) const {
+    if (entry.header.stored > kMaxItemPickleBytes) throw FormatError("its " + quote_name(entry.name) + " is too long");
     auto data = archive_.read(data_position(entry), entry.header.stored);
     if (entry.header.method != zip::kStored) throw FormatError("its " + quote_name(entry.name) + " is compressed");
     if (entry.header.crc32 != 0 && crc32(data.data(), data.size()) != entry.header.crc32) {
@@ -180,10 +180,11 @@ ElementPlace find_elements(storage::FileSystem& file_system, const storage::File
                            const std::filesystem::path& path, const TensorItem& item) {
   const Archive archive(file_system, file, path, item.begin, item.size);
   const Contents contents(archive);
-  if (const auto* order = contents.find("byteorder"); order != nullptr && contents.small_entry(*order) != "little") {
+  if (const auto* order = contents.find("byteorder");
+      order != nullptr && contents.read_small_entry(*order) != "little") {
     throw FormatError("its numbers are big-endian, which is not supported");
   }
-  const auto pickle = unpickle(contents.small_entry(contents.pickle()));
+  const auto pickle = unpickle(contents.read_small_entry(contents.pickle()));
   ElementPlace place;
   place.layout = sole_tensor(pickle->root, item);
   const auto* storage = contents.find("data/" + place.layout.storage);

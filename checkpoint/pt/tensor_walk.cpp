@@ -69,8 +69,8 @@ class Walker {
     if (depth > kMaxDepth) throw FormatError("its containers are nested too deeply");
     if (value.is(Kind::kTensor)) {
       // A reader needs about half a kilobyte of memory for each tensor, and a pickle may name a tensor in 7 bytes.
-      constexpr size_t kOfTensor = 448;
-      budget_.spend(kOfTensor + prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
+      constexpr size_t kTensorCost = 448;
+      budget_.spend(kTensorCost + prefix.size() + value.tensor().sizes.size() * 2 * sizeof(int64_t));
       claim(prefix);
       found_.tensors.emplace(prefix, value.tensor());
       return;
@@ -156,9 +156,9 @@ class EntryFinder {
  public:
   void search(const Value& dict, const std::string& prefix, int depth = 0) {
     constexpr int kMaxDepth = 4;
-    constexpr size_t kMost = 12;
+    constexpr size_t kMax = 12;
     const auto& items = dict.items();
-    for (size_t i = 0; i + 1 < items.size() && entries_.size() < kMost && steps_left_ > 0; i += 2, --steps_left_) {
+    for (size_t i = 0; i + 1 < items.size() && entries_.size() < kMax && steps_left_ > 0; i += 2, --steps_left_) {
       const auto key = key_text(items[i]);
       const auto* below = as_dict(items[i + 1]);
       if (!key || below == nullptr || is_optimizer(items[i + 1])) continue;

@@ -16,17 +16,17 @@ namespace ddp::pt {
 class Budget {
  public:
   /// By default 32 MiB: of 60,000 tensors, or 75,000 parameters of an Adam.
-  explicit Budget(size_t most = size_t{32} << 20) : most_(most) {}
+  explicit Budget(size_t most = size_t{32} << 20) : max_(most) {}
 
   /// Pays for one thing and `bytes` beside it. Throws FormatError when too much was spent.
   void spend(size_t bytes) {
-    constexpr size_t kEach = 64;
-    spent_ += kEach + bytes;
-    if (spent_ > most_) throw FormatError("its containers name the same values too often");
+    constexpr size_t kCostPerItem = 64;
+    spent_ += kCostPerItem + bytes;
+    if (spent_ > max_) throw FormatError("its containers name the same values too often");
   }
 
  private:
-  size_t most_;
+  size_t max_;
   size_t spent_ = 0;
 };
 

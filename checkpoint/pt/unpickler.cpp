@@ -21,9 +21,9 @@ namespace {
 using safetensors::quote_name;
 
 // The most memory of the values per byte of the pickle: a tensor of four dimensions needs 180 bytes of memory, and at
-// least 16 bytes in the pickle. A small pickle may use kMostSize in any case.
+// least 16 bytes in the pickle. A small pickle may use kBaseSize in any case.
 constexpr size_t kMaxExpansion = 32;
-constexpr size_t kMostSize = size_t{1} << 16;
+constexpr size_t kBaseSize = size_t{1} << 16;
 
 class Machine {
  public:
@@ -32,7 +32,7 @@ class Machine {
   std::unique_ptr<Pickle> run() {
     try {
       while (!step(static_cast<Op>(read_byte()))) {
-        if (pickle_->size() > kMaxExpansion * position_ + kMostSize) {
+        if (pickle_->size() > kMaxExpansion * position_ + kBaseSize) {
           fail("its values contain each other so often that they need more memory than a file of this size can hold");
         }
       }
@@ -360,10 +360,10 @@ class Machine {
   Memo memo_;
 };
 
-std::unique_ptr<Pickle> unpickle_all(std::string_view bytes, const Globals* globals, size_t most_bytes) {
-  if (bytes.size() > most_bytes) {
+std::unique_ptr<Pickle> unpickle_all(std::string_view bytes, const Globals* globals, size_t max_bytes) {
+  if (bytes.size() > max_bytes) {
     throw FormatError("the pickle has " + std::to_string(bytes.size()) + " bytes, more than the allowed " +
-                      std::to_string(most_bytes));
+                      std::to_string(max_bytes));
   }
   Machine machine(bytes, globals);
   auto pickle = machine.run();
@@ -377,8 +377,8 @@ std::unique_ptr<Pickle> unpickle(std::string_view bytes) {
   return unpickle_all(bytes, nullptr, kMaxPickleBytes);
 }
 
-std::unique_ptr<Pickle> unpickle(std::string_view bytes, const Globals& globals, size_t most_bytes) {
-  return unpickle_all(bytes, &globals, most_bytes);
+std::unique_ptr<Pickle> unpickle(std::string_view bytes, const Globals& globals, size_t max_bytes) {
+  return unpickle_all(bytes, &globals, max_bytes);
 }
 
 std::unique_ptr<Pickle> unpickle_first(std::string_view& bytes) {

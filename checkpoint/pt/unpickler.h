@@ -32,8 +32,8 @@ class Globals {
   virtual Value make(Pickle& pickle, const std::string& type, const Value& arguments) const = 0;
 };
 
-/// The same for a pickle of at most `most_bytes` whose names are `globals`.
-std::unique_ptr<Pickle> unpickle(std::string_view bytes, const Globals& globals, size_t most_bytes);
+/// The same for a pickle of at most `max_bytes` whose names are `globals`.
+std::unique_ptr<Pickle> unpickle(std::string_view bytes, const Globals& globals, size_t max_bytes);
 
 /// The same for the pickle that `bytes` begin with, which it takes off their front.
 std::unique_ptr<Pickle> unpickle_first(std::string_view& bytes);

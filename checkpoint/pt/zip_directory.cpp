@@ -32,12 +32,12 @@ std::string_view from(const Tail& tail, uint64_t position) {
 }
 
 // The last end record whose comment reaches exactly to the file's end; its position in the file.
-uint64_t find_end(const Tail& tail) {
+uint64_t find_end_record(const Tail& tail) {
   const auto file = tail.bytes;
   if (file.size() < kEndBytes) throw FormatError("this is not a zip file, as torch.save writes since PyTorch 1.6");
-  constexpr uint64_t kMostComment = 0xffff;
+  constexpr uint64_t kMaxComment = 0xffff;
   const uint64_t last = file.size() - kEndBytes;
-  const auto first = last - std::min(last, kMostComment);
+  const auto first = last - std::min(last, kMaxComment);
   for (auto position = last + 1; position-- > first;) {
     Fields end(file.substr(position), "end");
     if (end.get<uint32_t>() != kEndSignature) continue;
@@ -80,7 +80,7 @@ Place read_large_end(const Tail& tail, uint64_t small_end) {
 }
 
 Place read_end(const Tail& tail) {
-  const auto small_end = find_end(tail);
+  const auto small_end = find_end_record(tail);
   Fields end(from(tail, small_end), "end");
   end.expect(kEndSignature);
   end.expect<uint32_t>(0);  // one disk
@@ -96,8 +96,8 @@ Place read_end(const Tail& tail) {
   const auto large = read_large_end(tail, small_end);
   // The small record repeats each value that fits into it.
   const auto repeats = [](uint64_t small, uint64_t value, uint64_t most) { return small == std::min(value, most); };
-  if (!repeats(entries, large.entries, 0xffff) || !repeats(size, large.size, kIn64) ||
-      !repeats(position, large.position, kIn64)) {
+  if (!repeats(entries, large.entries, 0xffff) || !repeats(size, large.size, kValueInZip64) ||
+      !repeats(position, large.position, kValueInZip64)) {
     end.fail();
   }
   return large;
@@ -109,7 +109,7 @@ bool read_extra(std::string_view extra, DirectoryEntry& entry) {
   auto& header = entry.header;
   std::vector<uint64_t*> needed;
   for (auto* value : {&header.size, &header.stored, &entry.position}) {
-    if (*value == kIn64) needed.push_back(value);
+    if (*value == kValueInZip64) needed.push_back(value);
   }
   bool is_bare = true;
   std::optional<std::string_view> large;

@@ -91,7 +91,7 @@ bool is_descriptor(std::string_view bytes, const EntryHeader& header, const Loca
 bool has_right_sizes(const EntryHeader& local, const EntryHeader& expected, const LocalExtra& extra) {
   const bool has_descriptor = (local.flags & zip::kFlagDescriptor) != 0;
   const auto fits = [&](uint64_t value, uint64_t wanted) {
-    return value == wanted || (has_descriptor && value == 0) || (extra.is_large && value == zip::kIn64);
+    return value == wanted || (has_descriptor && value == 0) || (extra.is_large && value == zip::kValueInZip64);
   };
   if (!fits(local.size, expected.size) || !fits(local.stored, expected.stored)) return false;
   if (local.crc32 != expected.crc32 && !(has_descriptor && local.crc32 == 0)) return false;

@@ -35,6 +35,6 @@ inline constexpr uint16_t kPaddingExtra = 0x4246;
 inline constexpr char kPaddingByte = 'Z';
 inline constexpr uint64_t kAlignment = 64;
 
-inline constexpr uint32_t kIn64 = 0xffffffff;  ///< the value is in the zip64 extra field
+inline constexpr uint32_t kValueInZip64 = 0xffffffff;  ///< the value is in the zip64 extra field
 
 }  // namespace ddp::pt::zip

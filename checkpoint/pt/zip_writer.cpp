@@ -31,7 +31,7 @@ class Record {
 };
 
 uint32_t small(uint64_t value) {
-  return static_cast<uint32_t>(std::min<uint64_t>(value, zip::kIn64));
+  return static_cast<uint32_t>(std::min<uint64_t>(value, zip::kValueInZip64));
 }
 
 // What local header and directory have in common.
@@ -95,7 +95,7 @@ void ZipWriter::add_stream(std::string_view name, uint64_t size,
   entries_.back().crc32 = sink.crc32();
   Record descriptor;
   descriptor.add(zip::kDescriptorSignature).add(sink.crc32());
-  if (size >= zip::kIn64) {
+  if (size >= zip::kValueInZip64) {
     descriptor.add(size).add(size);
   } else {
     descriptor.add(small(size)).add(small(size));
@@ -108,7 +108,7 @@ void ZipWriter::begin(Entry entry) {
   const bool is_known = (entry.flags & zip::kFlagDescriptor) == 0;
   const uint64_t size = is_known ? entry.size : 0;
   Record extra;
-  if (entry.size >= zip::kIn64) extra.add(zip::kZip64Extra).add(uint16_t{16}).add(size).add(size);
+  if (entry.size >= zip::kValueInZip64) extra.add(zip::kZip64Extra).add(uint16_t{16}).add(size).add(size);
   const auto unpadded = position_ + zip::kLocalBytes + entry.name.size() + extra.bytes().size() + 4;
   const auto padding = static_cast<uint16_t>((zip::kAlignment - unpadded % zip::kAlignment) % zip::kAlignment);
   extra.add(zip::kPaddingExtra).add(padding).add_text(std::string(padding, zip::kPaddingByte));
@@ -126,8 +126,8 @@ void ZipWriter::finish() {
   const auto directory = position_;
   for (const auto& entry : entries_) {
     Record extra;
-    if (entry.size >= zip::kIn64) extra.add(entry.size).add(entry.size);
-    if (entry.position >= zip::kIn64) extra.add(entry.position);
+    if (entry.size >= zip::kValueInZip64) extra.add(entry.size).add(entry.size);
+    if (entry.position >= zip::kValueInZip64) extra.add(entry.position);
     const auto large = static_cast<uint16_t>(extra.bytes().size());
     Record line;
     line.add(zip::kCentralSignature).add(uint16_t{0});
@@ -142,7 +142,7 @@ void ZipWriter::finish() {
   const uint64_t count = entries_.size();
   const auto small_count = static_cast<uint16_t>(std::min<uint64_t>(count, 0xffff));
   Record end;
-  if (position_ >= zip::kIn64 || count >= 0xffff) {
+  if (position_ >= zip::kValueInZip64 || count >= 0xffff) {
     end.add(zip::kEnd64Signature).add(uint64_t{zip::kEnd64Bytes - 12}).add(kVersion).add(kVersion).add(uint64_t{0});
     end.add(count).add(count).add(size).add(directory);
     end.add(zip::kLocator64Signature).add(uint32_t{0}).add(position_).add(uint32_t{1});

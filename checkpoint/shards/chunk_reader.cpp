@@ -98,7 +98,7 @@ PartsByFile parts_of(const std::vector<ReadRequest>& requests) {
 }
 
 // In the order of the file's bytes.
-std::vector<Job> jobs_of(const std::vector<CommonPart>& parts) {
+std::vector<Job> read_jobs(const std::vector<CommonPart>& parts) {
   std::vector<Job> jobs;
   for (const auto& part : parts) {
     const auto runs = part.runs.neighbours(static_cast<int64_t>(kGap) / part.element);
@@ -235,7 +235,7 @@ void read_archives(storage::FileSystem& file_system, const BlockFile& file, std:
 // Text such as "; they hold 'a' and others", for the tensors that have elements among these bytes.
 std::string holders(const std::vector<CommonPart>& parts, const DamagedBytes& bytes) {
   const std::string* name = nullptr;
-  for (const auto& job : jobs_of(parts)) {
+  for (const auto& job : read_jobs(parts)) {
     if (job.begin >= bytes.end() || job.end <= bytes.begin()) continue;
     if (name != nullptr && *name != job.part->request->name) {
       return "; they hold " + safetensors::quote_name(*name) + " and others";
@@ -257,7 +257,7 @@ void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog,
     try {
       const BlockFile file(file_system, path, blocks == checksums.end() ? nullptr : &blocks->second);
       read_archives(file_system, file, parts, buffer);
-      auto jobs = jobs_of(parts);
+      auto jobs = read_jobs(parts);
       read_file(file, jobs, buffer);
     } catch (const DamagedBytes& error) {
       throw storage::DamagedCheckpoint(error.what() + owner(path.filename().string()) + holders(parts, error));
@@ -268,7 +268,7 @@ void read_chunks(storage::FileSystem& file_system, const TensorCatalog& catalog,
 uint64_t bytes_to_read(const std::vector<ReadRequest>& requests) {
   uint64_t bytes = 0;
   for (const auto& [number, parts] : parts_of(requests)) {
-    for (const auto& stretch : merge_jobs_into_reads(jobs_of(parts))) bytes += stretch.end - stretch.begin;
+    for (const auto& stretch : merge_jobs_into_reads(read_jobs(parts))) bytes += stretch.end - stretch.begin;
   }
   return bytes;
 }

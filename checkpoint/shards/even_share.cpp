@@ -12,7 +12,7 @@
 namespace ddp::shards {
 namespace {
 
-__extension__ typedef __int128 Wide;  // NOLINT(modernize-use-using): GCC's extension
+__extension__ typedef __int128 Int128;  // NOLINT(modernize-use-using): GCC's extension
 
 // Smaller tensors are not cut: each piece costs an entry in a file's header.
 constexpr int64_t kSmall = int64_t{1} << 20;
@@ -27,7 +27,7 @@ struct PositionRange {
 
 PositionRange positions_of(int index, int holders, int64_t bytes) {
   const auto bound = [&](int holder) {
-    return static_cast<int64_t>((static_cast<Wide>(bytes) * holder + holders - 1) / holders);
+    return static_cast<int64_t>((static_cast<Int128>(bytes) * holder + holders - 1) / holders);
   };
   // Tensors without bytes at the end belong to the last holder.
   return {.begin = bound(index), .end = index + 1 < holders ? bound(index + 1) : std::numeric_limits<int64_t>::max()};

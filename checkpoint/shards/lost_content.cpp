@@ -96,12 +96,12 @@ struct OtherFiles {
 
 std::string kind_of(const std::string& file) {
   constexpr std::string_view kMain = "optim.safetensors";
-  constexpr std::string_view kNamed = "optim-";
+  constexpr std::string_view kOptimizerPrefix = "optim-";
   const auto name = parse_shard_file_name(file);
-  if (!name || (name->part != kMain && !name->part.starts_with(kNamed))) return "tensors of the model";
+  if (!name || (name->part != kMain && !name->part.starts_with(kOptimizerPrefix))) return "tensors of the model";
   if (name->part == kMain) return "states of the optimizer";
   return "states of the optimizer " +
-         quote_name(name->part.substr(kNamed.size(), name->part.rfind('.') - kNamed.size()));
+         quote_name(name->part.substr(kOptimizerPrefix.size(), name->part.rfind('.') - kOptimizerPrefix.size()));
 }
 
 }  // namespace

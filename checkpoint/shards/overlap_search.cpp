@@ -20,8 +20,8 @@ std::optional<std::pair<size_t, size_t>> OverlapSearch::find(const std::vector<C
 }
 
 std::optional<OverlapSearch::Pair> OverlapSearch::search(Range range) {
-  constexpr size_t kFew = 8;
-  if (range.size() <= kFew) return compare_all(range);
+  constexpr size_t kMaxDirectComparisons = 8;
+  if (range.size() <= kMaxDirectComparisons) return compare_all(range);
   const auto dimensions = chunks_->front().box.sizes.size();
   for (size_t dimension = 0; dimension < dimensions; ++dimension) {
     if (divide(range, dimension)) return std::nullopt;

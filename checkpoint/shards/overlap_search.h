@@ -15,8 +15,8 @@ namespace ddp::shards {
 /// that no plane divides: n chunks of a grid take n log n steps, of an irregular pattern up to n^2.
 class OverlapSearch {
  public:
-  /// Any number of searches together take about `most_steps` steps of a few nanoseconds.
-  explicit OverlapSearch(int64_t most_steps) : steps_left_(most_steps) {}
+  /// Any number of searches together take about `max_steps` steps of a few nanoseconds.
+  explicit OverlapSearch(int64_t max_steps) : steps_left_(max_steps) {}
 
   /// The places of two chunks that have an element in common; nullopt if no two have, or if the steps were not
   /// enough. The chunks have elements and the same number of dimensions.

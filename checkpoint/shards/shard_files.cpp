@@ -23,7 +23,7 @@ using safetensors::quote_name;
 
 constexpr std::string_view kEnding = ".safetensors";
 constexpr int kDigits = 5;
-constexpr int kMostRanks = 99999;
+constexpr int kMaxRanks = 99999;
 
 std::optional<int> number(std::string_view digits) {
   int value = 0;
@@ -78,7 +78,7 @@ class CatalogBuilder {
     auto& [header, data_begin] = file;
     const auto number = static_cast<uint32_t>(catalog_.files.size());
     catalog_.files.push_back(path);
-    const auto places = take_places(header.metadata);
+    const auto places = extract_places(header.metadata);
     add_metadata(header.metadata, places.has_value());
     for (auto& entry : header.tensors) {
       Chunk chunk{.box = whole(entry.shape),
@@ -94,7 +94,7 @@ class CatalogBuilder {
 
   [[noreturn]] void fail(const std::string& what) const { throw storage::DamagedCheckpoint(title_ + " " + what); }
 
-  std::optional<Places> take_places(Metadata& metadata) const {
+  std::optional<Places> extract_places(Metadata& metadata) const {
     const auto text = metadata.extract(kShardingInfo);
     if (text.empty()) return std::nullopt;
     try {
@@ -207,8 +207,8 @@ std::string shard_file_name(const std::string& part, int rank, int ranks) {
     throw std::invalid_argument("there is no file of rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
                                 " for '" + part + "'");
   }
-  if (ranks > kMostRanks) {
-    throw std::invalid_argument("a checkpoint has parts of at most " + std::to_string(kMostRanks) + " ranks");
+  if (ranks > kMaxRanks) {
+    throw std::invalid_argument("a checkpoint has parts of at most " + std::to_string(kMaxRanks) + " ranks");
   }
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "-%05d-of-%05d", rank + 1, ranks);

@@ -25,7 +25,7 @@ class PlaceBuilder : public nlohmann::json_sax<json> {
   std::unordered_map<std::string, ChunkPlace> take() { return std::move(places_); }
 
   bool start_object(size_t /*count*/) override {
-    if (depth_ == kInPlaces) {
+    if (depth_ == kPlacesDepth) {
       is_place_ = true;
       field_ = nullptr;
     } else if (depth_ > 0) {
@@ -37,16 +37,16 @@ class PlaceBuilder : public nlohmann::json_sax<json> {
 
   bool end_object() override {
     --depth_;
-    if (depth_ == kInPlaces) is_place_ = false;
+    if (depth_ == kPlacesDepth) is_place_ = false;
     return true;
   }
 
   bool key(std::string& text) override {
-    if (depth_ == kInPlaces) {
+    if (depth_ == kPlacesDepth) {
       const auto [found, is_new] = places_.try_emplace(std::move(text));
       place_ = &found->second;
       if (!is_new) place_->is_valid = false;
-    } else if (depth_ == kInPlace && is_place_) {
+    } else if (depth_ == kPlaceDepth && is_place_) {
       field_ = text == kOffsets ? &place_->offsets : text == kShape ? &place_->shape : nullptr;
       if (field_ != nullptr && field_->has_value()) place_->is_valid = false;
     }
@@ -54,7 +54,7 @@ class PlaceBuilder : public nlohmann::json_sax<json> {
   }
 
   bool start_array(size_t /*count*/) override {
-    if (depth_ == kInPlace && is_place_ && field_ != nullptr) {
+    if (depth_ == kPlaceDepth && is_place_ && field_ != nullptr) {
       is_list_ = true;
       numbers_.clear();
     } else {
@@ -66,7 +66,7 @@ class PlaceBuilder : public nlohmann::json_sax<json> {
 
   bool end_array() override {
     --depth_;
-    if (depth_ == kInPlace && is_list_) {
+    if (depth_ == kPlaceDepth && is_list_) {
       *field_ = DimVector(numbers_);
       is_list_ = false;
     }
@@ -74,7 +74,7 @@ class PlaceBuilder : public nlohmann::json_sax<json> {
   }
 
   bool number_unsigned(uint64_t value) override {
-    if (depth_ == kInList && is_list_ && value <= uint64_t{INT64_MAX}) {
+    if (depth_ == kListDepth && is_list_ && value <= uint64_t{INT64_MAX}) {
       numbers_.push_back(static_cast<int64_t>(value));
       return true;
     }
@@ -94,14 +94,14 @@ class PlaceBuilder : public nlohmann::json_sax<json> {
 
  private:
   // How many objects and arrays are open.
-  static constexpr int kInPlaces = 1;
-  static constexpr int kInPlace = 2;
-  static constexpr int kInList = 3;
+  static constexpr int kPlacesDepth = 1;
+  static constexpr int kPlaceDepth = 2;
+  static constexpr int kListDepth = 3;
 
   // A value that is not a list of sizes. It does not matter in fields that other programs add.
   bool other_value() {
-    const bool is_field = depth_ == kInPlace && is_place_ && field_ != nullptr;
-    if (depth_ == kInPlaces || is_field || is_list_) place_->is_valid = false;
+    const bool is_field = depth_ == kPlaceDepth && is_place_ && field_ != nullptr;
+    if (depth_ == kPlacesDepth || is_field || is_list_) place_->is_valid = false;
     return true;
   }
 

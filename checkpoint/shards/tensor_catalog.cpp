@@ -56,7 +56,7 @@ class Checker {
     check_apart();
     if (stored == asked) return;
     fail("is not complete: its chunks have " + std::to_string(stored) + " elements, but its shape " +
-         text_of(tensor_.shape) + " asks for " + std::to_string(asked) + hole());
+         text_of(tensor_.shape) + " asks for " + std::to_string(asked) + missing_text());
   }
 
  private:
@@ -97,7 +97,7 @@ class Checker {
   }
 
   // "; row 5 is missing", where chunks are rows.
-  std::string hole() const {
+  std::string missing_text() const {
     int64_t row = 0;
     for (const auto& chunk : tensor_.chunks) {
       for (size_t i = 1; i < tensor_.shape.size(); ++i) {

@@ -12,7 +12,7 @@ namespace {
 
 // Small enough that the disk reads ahead while a piece's checksum is computed.
 constexpr uint64_t kPiece = uint64_t{256} << 10;
-constexpr uint64_t kLeastPart = uint64_t{32} << 20;
+constexpr uint64_t kMinPart = uint64_t{32} << 20;
 constexpr uint64_t kMaxThreads = 4;
 
 uint32_t checksum_of_part(FileSystem& file_system, const FileDescriptor& file, const std::filesystem::path& path,
@@ -36,7 +36,7 @@ uint32_t file_checksum(FileSystem& file_system, const std::filesystem::path& pat
 uint32_t file_checksum(FileSystem& file_system, const FileDescriptor& file, const std::filesystem::path& path,
                        uint64_t size) {
   const uint64_t threads = std::clamp<uint64_t>(std::thread::hardware_concurrency(), 2, kMaxThreads);
-  const uint64_t parts = std::clamp<uint64_t>(size / kLeastPart, 1, threads);
+  const uint64_t parts = std::clamp<uint64_t>(size / kMinPart, 1, threads);
   const uint64_t part = size / parts;
   std::vector<std::future<uint32_t>> others;
   // Deferred where the process may have no more threads: the file is not damaged then.

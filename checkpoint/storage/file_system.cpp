@@ -30,7 +30,7 @@ int retried_fsync(int descriptor) {
 }
 
 // Linux moves at most 2^31 - 4096 bytes a call.
-constexpr size_t kLargestTransfer = size_t{1} << 30;
+constexpr size_t kMaxTransferBytes = size_t{1} << 30;
 
 }  // namespace
 
@@ -55,7 +55,7 @@ FileDescriptor FileSystem::create(const std::filesystem::path& path) {
 size_t FileSystem::write(const FileDescriptor& file, const void* data, size_t size, const std::filesystem::path& path) {
   const detail::BlockFileSizeSignal blocked;
   while (true) {
-    const auto written = ::write(file.get(), data, std::min(size, kLargestTransfer));
+    const auto written = ::write(file.get(), data, std::min(size, kMaxTransferBytes));
     if (written >= 0) return static_cast<size_t>(written);
     if (errno != EINTR) fail("cannot write to", path, errno);
   }
@@ -94,7 +94,7 @@ void FileSystem::read(const FileDescriptor& file, void* data, size_t size, uint6
                       const std::filesystem::path& path) {
   auto* bytes = static_cast<char*>(data);
   while (size > 0) {
-    const auto got = ::pread(file.get(), bytes, std::min(size, kLargestTransfer), static_cast<off_t>(position));
+    const auto got = ::pread(file.get(), bytes, std::min(size, kMaxTransferBytes), static_cast<off_t>(position));
     if (got < 0) {
       if (errno == EINTR) continue;
       fail("cannot read", path, errno);

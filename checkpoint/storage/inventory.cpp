@@ -50,7 +50,7 @@ std::optional<int64_t> checkpoint_step(const std::filesystem::path& directory, c
   return step_of(old->target);
 }
 
-CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& folder, int64_t step) {
+CheckpointEntry read_entry(FileSystem& file_system, const std::filesystem::path& folder, int64_t step) {
   CheckpointEntry entry{.step = step, .folder = folder};
   // The sequence number is unknown without a manifest. With the highest one the folder is listed first and is not
   // overlooked.
@@ -68,7 +68,7 @@ CheckpointEntry look_at(FileSystem& file_system, const std::filesystem::path& fo
 }
 
 // While others change a folder, a listing may miss an entry that is renamed but never absent.
-constexpr int kListings = 20;
+constexpr int kMaxListings = 20;
 
 // More saves than a run makes. A manifest that cannot be read now may have a number above all others.
 constexpr int64_t kUnreadSequences = 1'000'000;
@@ -119,13 +119,13 @@ void verify_files(FileSystem& file_system, const std::filesystem::path& folder, 
 
 std::vector<CheckpointEntry> list_checkpoints(FileSystem& file_system, const std::filesystem::path& directory) {
   std::vector<CheckpointEntry> found;
-  for (int listing = 0; listing < kListings && found.empty(); ++listing) {
+  for (int listing = 0; listing < kMaxListings && found.empty(); ++listing) {
     const auto names = file_system.entries(directory);
     if (names.empty()) break;
     for (const auto& name : names) {
       const auto step = checkpoint_step(directory, name);
       if (!step) continue;
-      auto entry = look_at(file_system, directory / name, *step);
+      auto entry = read_entry(file_system, directory / name, *step);
       if (!entry.failure || !is_gone(entry.folder)) found.push_back(std::move(entry));
     }
   }
@@ -161,8 +161,8 @@ int64_t last_sequence(FileSystem& file_system, const std::filesystem::path& dire
       // The entry is not counted.
     }
   }
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - kUnreadSequences;
-  return is_complete || last > kMost ? last : last + kUnreadSequences;
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max() - kUnreadSequences;
+  return is_complete || last > kMax ? last : last + kUnreadSequences;
 }
 
 }  // namespace ddp::storage

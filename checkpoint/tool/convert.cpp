@@ -41,10 +41,10 @@ pt::PtTensor as_pt(const RawTensor& tensor, ElementReader& reader) {
 
 // The rank's number in a name; nothing for other text, or for a number above the most ranks of a job.
 std::optional<size_t> rank_of(std::string_view digits) {
-  constexpr size_t kMostRanks = 1 << 20;
+  constexpr size_t kMaxRanks = 1 << 20;
   size_t rank = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  if (error != std::errc() || end != digits.data() + digits.size() || rank >= kMostRanks) return std::nullopt;
+  if (error != std::errc() || end != digits.data() + digits.size() || rank >= kMaxRanks) return std::nullopt;
   return rank;
 }
 

@@ -27,12 +27,12 @@ namespace {
 using nlohmann::json;
 
 // The tensors of each file.
-std::vector<std::vector<RawTensor>> divide(std::vector<RawTensor> tensors, uint64_t most_bytes) {
+std::vector<std::vector<RawTensor>> divide(std::vector<RawTensor> tensors, uint64_t max_bytes) {
   std::ranges::sort(tensors, {}, &RawTensor::name);
   std::vector<std::vector<RawTensor>> files;
   uint64_t bytes = 0;
   for (auto& tensor : tensors) {
-    if (files.empty() || bytes + tensor.size() > most_bytes) {
+    if (files.empty() || bytes + tensor.size() > max_bytes) {
       files.emplace_back();
       bytes = 0;
     }

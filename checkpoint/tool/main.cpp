@@ -114,9 +114,9 @@ Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::Chec
 // Prints one line per checkpoint, and returns whether all are intact. If a writer removes all of them during that,
 // lists again.
 bool list(const std::filesystem::path& directory, bool verify) {
-  constexpr int kListings = 100;
+  constexpr int kMaxListings = 100;
   ddp::storage::FileSystem file_system;
-  for (int listing = 0; listing < kListings; ++listing) {
+  for (int listing = 0; listing < kMaxListings; ++listing) {
     const auto found = ddp::storage::list_checkpoints(file_system, directory);
     // A user who names the wrong directory must not believe that its content is good.
     if (found.empty()) {

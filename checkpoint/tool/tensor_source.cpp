@@ -187,14 +187,14 @@ void TensorSource::add_part(const std::string& name, const ChunkedPart& part) {
 // Numbers, such as the steps of an optimizer's parameters, become bytes in memory: there may be many, and some are
 // looked at.
 void TensorSource::read_small_tensors() {
-  constexpr uint64_t kMostBytes = 16;
+  constexpr uint64_t kMaxBytes = 16;
   storage::FileSystem file_system;
   for (auto& [name, file] : files_) {
     std::vector<shards::ReadRequest> requests;
     const ChunkedPart* part = nullptr;
     for (auto& tensor : file.tensors) {
-      if (tensor.part == nullptr || tensor.size() > kMostBytes) continue;
-      auto& made = made_.emplace_back(tensor.size(), '\0');
+      if (tensor.part == nullptr || tensor.size() > kMaxBytes) continue;
+      auto& made = owned_bytes_.emplace_back(tensor.size(), '\0');
       part = tensor.part;
       requests.push_back(
           {.name = tensor.name, .tensor = tensor.chunked, .box = shards::whole(tensor.sizes), .target = made.data()});
@@ -245,7 +245,7 @@ RawTensor TensorSource::raw(const pt::PtFile& source, const std::string& name, c
   auto data = source.bytes_of(entry);
   if (!pt::is_plain(entry)) {
     allowance.spend(entry);
-    data = made_.emplace_back(pt::gather_elements(entry, data));
+    data = owned_bytes_.emplace_back(pt::gather_elements(entry, data));
   }
   return {.name = name, .dtype = entry.dtype, .sizes = entry.sizes, .bytes = data};
 }
@@ -267,7 +267,7 @@ RawFile TensorSource::raw_file(const pt::PtFile& source, pt::StateDict state, pt
   for (const auto& [name, value] : state.scalars) {
     const auto number = static_cast<float>(value);
     const bool is_float = !(number != value);  // also NaN
-    auto& made = made_.emplace_back(is_float ? sizeof(number) : sizeof(value), '\0');
+    auto& made = owned_bytes_.emplace_back(is_float ? sizeof(number) : sizeof(value), '\0');
     std::memcpy(made.data(), is_float ? static_cast<const void*>(&number) : &value, made.size());
     file.tensors.push_back({.name = name, .dtype = is_float ? "float32" : "float64", .sizes = {}, .bytes = made});
   }
@@ -289,7 +289,7 @@ void TensorSource::add_run(const pt::PtFile& source, pt::RunState run, pt::CopyA
   }
   for (size_t rank = 0; rank < run.per_rank.size(); ++rank) {
     for (auto& [name, bytes] : run.per_rank[rank]) {
-      const auto& made = made_.emplace_back(std::move(bytes));
+      const auto& made = owned_bytes_.emplace_back(std::move(bytes));
       ranks.tensors.push_back({.name = "rank." + std::to_string(rank) + ".object." + name,
                                .dtype = "uint8",
                                .sizes = {static_cast<int64_t>(made.size())},

@@ -89,7 +89,7 @@ class TensorSource {
   std::vector<storage::Bytes> mapped_;
   std::vector<std::shared_ptr<void>> owners_;  // of the bytes of .pt files
   std::vector<TensorSource> shards_;           // of a model in several files
-  std::deque<std::string> made_;               // bytes of tensors that were not contiguous
+  std::deque<std::string> owned_bytes_;        // bytes of tensors that were not contiguous
 };
 
 }  // namespace ddp::tool

@@ -43,8 +43,8 @@ class Gloo final : public c10d::ProcessGroupGloo, public AllReduceBackend, publi
   // c10d numbers collectives from 0, and gloo delivers a message only to the collective of the same number. Collectives
   // with a purpose have numbers with other upper bits, so they cannot match other collectives that are in flight.
   void set_call_purpose(uint16_t purpose) override {
-    constexpr int kNearby = 16;
-    collectiveCounter_ ^= static_cast<uint32_t>(purpose_ ^ purpose) << kNearby;
+    constexpr int kPurposeShift = 16;
+    collectiveCounter_ ^= static_cast<uint32_t>(purpose_ ^ purpose) << kPurposeShift;
     purpose_ = purpose;
   }
 

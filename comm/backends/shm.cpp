@@ -46,32 +46,34 @@ std::vector<int> names_of(std::vector<int> ranks, const GroupPlan& plan) {
 }
 
 // The backend between the ranks of this rank's host.
-Backend make_inside(const GroupPlan& plan, const ShmRendezvous& meeting, shm::Order order) {
-  if (!meeting.segment) return nullptr;
-  const int host = meeting.hosts[static_cast<size_t>(plan.info.rank)];
-  const std::vector<int> members = members_of(meeting.hosts, host);
+Backend make_intra_host(const GroupPlan& plan, const ShmRendezvous& rendezvous, shm::Order order) {
+  if (!rendezvous.segment) return nullptr;
+  const int host = rendezvous.hosts[static_cast<size_t>(plan.info.rank)];
+  const std::vector<int> members = members_of(rendezvous.hosts, host);
   const auto place = static_cast<int>(std::ranges::find(members, plan.info.rank) - members.begin());
   const auto ranks = static_cast<int>(members.size());
-  auto engine = shm::Engine::make(*meeting.segment, place, shm::must_share_processors(ranks), names_of(members, plan));
+  auto engine =
+      shm::Engine::make(*rendezvous.segment, place, shm::must_share_processors(ranks), names_of(members, plan));
   return c10::make_intrusive<ShmBackend>(place, ranks, std::move(engine), plan.timeout, order);
 }
 
 // The backend between the first rank of each host; null on all other ranks.
-Backend make_between(const GroupPlan& plan, const ShmRendezvous& meeting, const Store& store) {
-  const int hosts = 1 + *std::ranges::max_element(meeting.hosts);
-  const int host = meeting.hosts[static_cast<size_t>(plan.info.rank)];
-  if (members_of(meeting.hosts, host).front() != plan.info.rank) return nullptr;
-  GroupPlan between = plan;
-  between.info.rank = host;
-  between.info.world_size = hosts;
-  between.name += "/hosts";
-  between.members.clear();
-  return make_gloo(between, c10::make_intrusive<c10d::PrefixStore>("hosts", store));
+Backend make_inter_host(const GroupPlan& plan, const ShmRendezvous& rendezvous, const Store& store) {
+  const int hosts = 1 + *std::ranges::max_element(rendezvous.hosts);
+  const int host = rendezvous.hosts[static_cast<size_t>(plan.info.rank)];
+  if (members_of(rendezvous.hosts, host).front() != plan.info.rank) return nullptr;
+  GroupPlan inter_host = plan;
+  inter_host.info.rank = host;
+  inter_host.info.world_size = hosts;
+  inter_host.name += "/hosts";
+  inter_host.members.clear();
+  return make_gloo(inter_host, c10::make_intrusive<c10d::PrefixStore>("hosts", store));
 }
 
-std::string why_gloo(const ShmRendezvous& meeting) {
-  if (!meeting.why_not.empty()) return meeting.why_not;
-  if (meeting.python) return "rank " + std::to_string(*meeting.python) + " uses the backend gloo of torch.distributed";
+std::string why_gloo(const ShmRendezvous& rendezvous) {
+  if (!rendezvous.why_not.empty()) return rendezvous.why_not;
+  if (rendezvous.python)
+    return "rank " + std::to_string(*rendezvous.python) + " uses the backend gloo of torch.distributed";
   return "each rank is on a different host";
 }
 
@@ -79,16 +81,16 @@ std::string why_gloo(const ShmRendezvous& meeting) {
 
 ShmConnection connect_shm(const GroupPlan& plan, const Store& store, const std::string& host) {
   const shm::Order order = summation_order(plan.info);
-  const ShmRendezvous meeting = shm_rendezvous(plan.info, host, *store, plan.timeout);
-  const bool is_one_host = meeting.segment && meeting.segment->ranks() == plan.info.world_size;
-  if (is_one_host) return {.backend = make_inside(plan, meeting, order)};
+  const ShmRendezvous rendezvous = shm_rendezvous(plan.info, host, *store, plan.timeout);
+  const bool is_one_host = rendezvous.segment && rendezvous.segment->ranks() == plan.info.world_size;
+  if (is_one_host) return {.backend = make_intra_host(plan, rendezvous, order)};
   const Backend all = make_gloo(plan, store);
-  if (!meeting.any_host_shares) {
-    return {.backend = all, .why_gloo = why_gloo(meeting), .was_expected = meeting.why_not.empty()};
+  if (!rendezvous.any_host_shares) {
+    return {.backend = all, .why_gloo = why_gloo(rendezvous), .was_expected = rendezvous.why_not.empty()};
   }
-  ShmHostsBackend::Parts parts{.inside = make_inside(plan, meeting, order),
-                               .between = make_between(plan, meeting, store),
-                               .hosts = meeting.hosts,
+  ShmHostsBackend::Parts parts{.intra_host = make_intra_host(plan, rendezvous, order),
+                               .inter_host = make_inter_host(plan, rendezvous, store),
+                               .hosts = rendezvous.hosts,
                                .timeout = plan.timeout};
   return {.backend = c10::make_intrusive<ShmHostsBackend>(all, std::move(parts))};
 }

@@ -83,13 +83,13 @@ ShmBackend::WorkPtr ShmBackend::start(Call call, const shm::JointPtr& operation)
 }
 
 shm::Reduction ShmBackend::reduction(const at::Tensor& tensor, const c10d::ReduceOp& op) const {
-  return {.number = number_of(tensor), .op = operator_of(op, tensor), .order = order_};
+  return {.dtype = dtype_of(tensor), .op = operator_of(op, tensor), .order = order_};
 }
 
 ShmBackend::WorkPtr ShmBackend::start_all_reduce(c10d::OpType type, const at::Tensor& tensor, const Tensors& outputs,
                                                  const c10d::AllreduceOptions& options, size_t first, size_t whole) {
   ContiguousCopies copies;
-  const at::Tensor data = real_numbers(copies.out(tensor), options.reduceOp);
+  const at::Tensor data = real_numbers(copies.writable(tensor), options.reduceOp);
   shm::Reduction how = reduction(data, options.reduceOp);
   how.first = first;
   how.whole = whole;
@@ -138,7 +138,7 @@ ShmBackend::WorkPtr ShmBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
   const at::Tensor tensor = only(tensors, "reduce");
   TORCH_CHECK(options.rootTensor == 0, "shm: reduce: expected rootTensor 0, as the list has one tensor");
   ContiguousCopies copies;
-  const at::Tensor data = real_numbers(copies.out(tensor), options.reduceOp);
+  const at::Tensor data = real_numbers(copies.writable(tensor), options.reduceOp);
   return start(call_of(c10d::OpType::REDUCE, "shm:reduce", tensors, tensors, options, std::move(copies)),
                shm::reduce(bytes_of(data), static_cast<size_t>(data.numel()), reduction(data, options.reduceOp),
                            static_cast<int>(options.rootRank), place_));
@@ -155,11 +155,11 @@ ShmBackend::WorkPtr ShmBackend::start_reduce_scatter(const Tensors& outputs, con
   TORCH_CHECK(inputs.size() == 1, "shm: reduce_scatter: expected one list of inputs, got ", inputs.size());
   check_list(inputs[0], static_cast<size_t>(size_), output.nbytes(), "reduce_scatter");
   ContiguousCopies copies;
-  const at::Tensor result = real_numbers(copies.out(output), options.reduceOp);
+  const at::Tensor result = real_numbers(copies.writable(output), options.reduceOp);
   Tensors kept;
   std::vector<const std::byte*> places;
   for (const at::Tensor& input : inputs[0]) {
-    kept.push_back(copies.in(input));
+    kept.push_back(copies.readable(input));
     places.push_back(bytes_of(kept.back()));
   }
   shm::Reduction how = reduction(result, options.reduceOp);
@@ -178,7 +178,7 @@ ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
   TORCH_CHECK(input.numel() == output.numel() * size_, "shm: reduce_scatter: expected an input of ", size_,
               " times the output's ", output.numel(), " elements, got ", input.numel());
   ContiguousCopies copies;
-  const at::Tensor whole = copies.in(input);
+  const at::Tensor whole = copies.readable(input);
   Tensors outputs{output};
   std::vector<Tensors> inputs(1);
   for (int64_t rank = 0; rank < size_; ++rank) {
@@ -219,7 +219,7 @@ ShmBackend::WorkPtr ShmBackend::broadcast(Tensors& tensors, const c10d::Broadcas
   check_root(options.rootRank, size_, "broadcast");
   const at::Tensor tensor = only(tensors, "broadcast");
   ContiguousCopies copies;
-  const at::Tensor data = copies.out(tensor);
+  const at::Tensor data = copies.writable(tensor);
   return start(call_of(c10d::OpType::BROADCAST, "shm:broadcast", tensors, tensors, options, std::move(copies)),
                shm::broadcast(bytes_of(data), data.nbytes(), static_cast<int>(options.rootRank), place_));
 }
@@ -227,11 +227,11 @@ ShmBackend::WorkPtr ShmBackend::broadcast(Tensors& tensors, const c10d::Broadcas
 ShmBackend::WorkPtr ShmBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) {
   ContiguousCopies copies;
-  Tensors kept{copies.in(only(inputs, "allgather"))};
+  Tensors kept{copies.readable(only(inputs, "allgather"))};
   TORCH_CHECK(outputs.size() == 1, "shm: allgather: expected one list of outputs, got ", outputs.size());
   check_list(outputs[0], static_cast<size_t>(size_), kept[0].nbytes(), "allgather");
   std::vector<std::byte*> places;
-  for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(copies.out(output)));
+  for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(copies.writable(output)));
   note_written(outputs[0]);
   return start(call_of(c10d::OpType::ALLGATHER, "shm:all_gather", kept, outputs[0], options, std::move(copies)),
                shm::all_gather(std::move(places), bytes_of(kept[0]), kept[0].nbytes(), place_));
@@ -269,13 +269,13 @@ ShmBackend::WorkPtr ShmBackend::gather(std::vector<Tensors>& outputs, Tensors& i
                                        const c10d::GatherOptions& options) {
   check_root(options.rootRank, size_, "gather");
   ContiguousCopies copies;
-  Tensors kept{copies.in(only(inputs, "gather"))};
+  Tensors kept{copies.readable(only(inputs, "gather"))};
   const auto root = static_cast<int>(options.rootRank);
   std::vector<std::byte*> places;
   if (root == rank_) {
     TORCH_CHECK(outputs.size() == 1, "shm: gather: expected one list of outputs on the root, got ", outputs.size());
     check_list(outputs[0], static_cast<size_t>(size_), kept[0].nbytes(), "gather");
-    for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(copies.out(output)));
+    for (const at::Tensor& output : outputs[0]) places.push_back(bytes_of(copies.writable(output)));
     note_written(outputs[0]);
   } else {
     TORCH_CHECK(outputs.empty(), "shm: gather: expected outputs on the root only");
@@ -305,14 +305,14 @@ ShmBackend::WorkPtr ShmBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
   const at::Tensor output = only(outputs, "scatter");
   const auto root = static_cast<int>(options.rootRank);
   ContiguousCopies copies;
-  const at::Tensor result = copies.out(output);
+  const at::Tensor result = copies.writable(output);
   Tensors kept;
   std::vector<const std::byte*> places;
   if (root == rank_) {
     TORCH_CHECK(inputs.size() == 1, "shm: scatter: expected one list of inputs on the root, got ", inputs.size());
     check_list(inputs[0], static_cast<size_t>(size_), output.nbytes(), "scatter");
     for (const at::Tensor& input : inputs[0]) {
-      kept.push_back(copies.in(input));
+      kept.push_back(copies.readable(input));
       places.push_back(bytes_of(kept.back()));
     }
   } else {
@@ -328,8 +328,8 @@ ShmBackend::WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& in
   check_dense(output, "alltoall");
   check_dense(input, "alltoall");
   ContiguousCopies copies;
-  const at::Tensor sent = copies.in(input);
-  const at::Tensor received = copies.out(output);
+  const at::Tensor sent = copies.readable(input);
+  const at::Tensor received = copies.writable(output);
   const bool are_equal = output_splits.empty() && input_splits.empty();
   return start(call_of(c10d::OpType::ALLTOALL_BASE, "shm:all_to_all", {sent}, {output}, options, std::move(copies)),
                shm::all_to_all(pieces_of(received, output_splits, size_), pieces_of(sent, input_splits, size_),
@@ -345,12 +345,12 @@ ShmBackend::WorkPtr ShmBackend::alltoall(Tensors& outputs, Tensors& inputs, cons
   std::vector<shm::Piece> received;
   for (const at::Tensor& input : inputs) {
     check_dense(input, "alltoall");
-    kept.push_back(copies.in(input));
+    kept.push_back(copies.readable(input));
     sent.push_back({bytes_of(kept.back()), kept.back().nbytes()});
   }
   for (const at::Tensor& output : outputs) {
     check_dense(output, "alltoall");
-    received.push_back({bytes_of(copies.out(output)), output.nbytes()});
+    received.push_back({bytes_of(copies.writable(output)), output.nbytes()});
   }
   note_written(outputs);
   return start(call_of(c10d::OpType::ALLTOALL, "shm:all_to_all", kept, outputs, options, std::move(copies)),

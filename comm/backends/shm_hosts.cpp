@@ -156,21 +156,21 @@ void ShmHostsBackend::Runner::run() {
 // ranks.
 std::exception_ptr ShmHostsBackend::Runner::error_of(Call& call) const {
   try {
-    const CallPurposeScope inside(call.purpose());
-    const BackendPurposeScope between(dynamic_cast<PurposeBackend*>(parts.between.get()), call.purpose());
+    const CallPurposeScope intra_host_purpose(call.purpose());
+    const BackendPurposeScope inter_host_purpose(dynamic_cast<PurposeBackend*>(parts.inter_host.get()), call.purpose());
     call.run();
     return nullptr;
   } catch (...) {
     const auto error = std::current_exception();
-    if (parts.inside) parts.inside->abort();
-    if (parts.between) parts.between->abort();
+    if (parts.intra_host) parts.intra_host->abort();
+    if (parts.inter_host) parts.inter_host->abort();
     return error;
   }
 }
 
 void ShmHostsBackend::abort() {
-  if (parts().inside) parts().inside->abort();
-  if (parts().between) parts().between->abort();
+  if (parts().intra_host) parts().intra_host->abort();
+  if (parts().inter_host) parts().inter_host->abort();
   ForwardingBackend::abort();
 }
 
@@ -197,20 +197,20 @@ void ShmHostsBackend::shutdown() {
   // The last handle was released at the end of a call, in that call's thread. This thread then finishes and releases
   // the parts.
   if (is_in_thread) return;
-  if (parts().inside) parts().inside->shutdown();
-  if (parts().between) parts().between->shutdown();
+  if (parts().intra_host) parts().intra_host->shutdown();
+  if (parts().inter_host) parts().inter_host->shutdown();
   ForwardingBackend::shutdown();
 }
 
-ShmHostsBackend::Step ShmHostsBackend::broadcast_inside(at::Tensor data, int place) {
-  return [inside = parts().inside, data = std::move(data), place](std::chrono::milliseconds left) {
-    if (!inside) return;
+ShmHostsBackend::Step ShmHostsBackend::broadcast_intra_host(at::Tensor data, int place) {
+  return [intra_host = parts().intra_host, data = std::move(data), place](std::chrono::milliseconds left) {
+    if (!intra_host) return;
     Tensors tensors{data};
     c10d::BroadcastOptions options;
     options.rootRank = place;
     options.timeout = left;
     options.asyncOp = false;
-    inside->broadcast(tensors, options)->wait();
+    intra_host->broadcast(tensors, options)->wait();
   };
 }
 
@@ -219,52 +219,53 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::allreduce(Tensors& tensors, const c10d
   if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   const at::Tensor tensor = only(tensors, "allreduce");
   ContiguousCopies copies;
-  const at::Tensor data = copies.out(tensor);
+  const at::Tensor data = copies.writable(tensor);
   // An operation that no rank supports is refused before any step begins.
   static_cast<void>(operator_of(options.reduceOp, real_numbers(tensor, options.reduceOp)));
   const bool is_average = options.reduceOp == c10d::ReduceOp::AVG;
   const c10d::ReduceOp op = is_average ? c10d::ReduceOp(c10d::ReduceOp::SUM) : options.reduceOp;
-  const auto reduce_inside = [ranks = parts().inside, data, op](std::chrono::milliseconds left) {
+  const auto reduce_intra_host = [ranks = parts().intra_host, data, op](std::chrono::milliseconds left) {
     if (!ranks) return;
     Tensors one{data};
-    c10d::ReduceOptions inside;
-    inside.reduceOp = op;
-    inside.timeout = left;
-    ranks->reduce(one, inside)->wait();
+    c10d::ReduceOptions step_options;
+    step_options.reduceOp = op;
+    step_options.timeout = left;
+    ranks->reduce(one, step_options)->wait();
   };
-  const auto reduce_between = [ranks = parts().between, size = size_, data, op,
-                               is_average](std::chrono::milliseconds left) {
+  const auto reduce_inter_host = [ranks = parts().inter_host, size = size_, data, op,
+                                  is_average](std::chrono::milliseconds left) {
     if (!ranks) return;
     Tensors one{data};
-    c10d::AllreduceOptions between;
-    between.reduceOp = op;
-    between.timeout = left;
-    ranks->allreduce(one, between)->wait();
+    c10d::AllreduceOptions step_options;
+    step_options.reduceOp = op;
+    step_options.timeout = left;
+    ranks->allreduce(one, step_options)->wait();
     if (is_average) one[0].detach().div_(size);
   };
-  return queue(c10d::OpType::ALLREDUCE, "shm:all_reduce", tensors, options.timeout,
-               {reduce_inside, reduce_between, broadcast_inside(data, 0), [copies](auto) { copies.copy_back(); }});
+  return queue(
+      c10d::OpType::ALLREDUCE, "shm:all_reduce", tensors, options.timeout,
+      {reduce_intra_host, reduce_inter_host, broadcast_intra_host(data, 0), [copies](auto) { copies.copy_back(); }});
 }
 
 // The root's host broadcasts first, so that its first rank has the values to send to the other hosts.
 ShmHostsBackend::WorkPtr ShmHostsBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors, "broadcast");
   ContiguousCopies copies;
-  const at::Tensor data = copies.out(tensor);
+  const at::Tensor data = copies.writable(tensor);
   check_root(options.rootRank, size_, "broadcast");
   const auto root = static_cast<int>(options.rootRank);
   const int root_host = parts().hosts.at(static_cast<size_t>(root));
   std::vector<Step> steps;
-  if (host() == root_host) steps.push_back(broadcast_inside(data, place_of(root)));
-  steps.emplace_back([ranks = parts().between, data, root_host](std::chrono::milliseconds left) {
+  if (host() == root_host) steps.push_back(broadcast_intra_host(data, place_of(root)));
+  steps.emplace_back([ranks = parts().inter_host, data, root_host](std::chrono::milliseconds left) {
     if (!ranks) return;
     Tensors one{data};
-    c10d::BroadcastOptions between;
-    between.rootRank = root_host;
-    between.timeout = left;
-    ranks->broadcast(one, between)->wait();
+    c10d::BroadcastOptions step_options;
+    step_options.rootRank = root_host;
+    step_options.timeout = left;
+    ranks->broadcast(one, step_options)->wait();
   });
-  if (host() != root_host) steps.push_back(broadcast_inside(data, 0));
+  if (host() != root_host) steps.push_back(broadcast_intra_host(data, 0));
   steps.emplace_back([copies](auto) { copies.copy_back(); });
   return queue(c10d::OpType::BROADCAST, "shm:broadcast", tensors, options.timeout, std::move(steps));
 }
@@ -279,7 +280,7 @@ ShmHostsBackend::WorkPtr ShmHostsBackend::barrier(const c10d::BarrierOptions& op
     };
   };
   return queue(c10d::OpType::BARRIER, "shm:barrier", {}, options.timeout,
-               {pass(parts().inside), pass(parts().between), pass(parts().inside)});
+               {pass(parts().intra_host), pass(parts().inter_host), pass(parts().intra_host)});
 }
 
 }  // namespace ddp::detail

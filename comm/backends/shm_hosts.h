@@ -14,8 +14,8 @@ class ShmHostsBackend final : public ForwardingBackend {
  public:
   /// Backends that connect this rank with a part of the others.
   struct Parts {
-    BackendPtr inside{};       ///< with those of its host, or null
-    BackendPtr between{};      ///< with the first ranks of the other hosts; null unless it is the first of its own
+    BackendPtr intra_host{};   ///< with those of its host, or null
+    BackendPtr inter_host{};   ///< with the first ranks of the other hosts; null unless it is the first of its own
     std::vector<int> hosts{};  ///< of each rank, numbered from 0 in the order of their first ranks
     std::chrono::milliseconds timeout{};
   };
@@ -47,7 +47,7 @@ class ShmHostsBackend final : public ForwardingBackend {
   int host() const { return parts().hosts[static_cast<size_t>(rank_)]; }
   /// `rank`'s place among those of its host.
   int place_of(int rank) const;
-  Step broadcast_inside(at::Tensor data, int place);
+  Step broadcast_intra_host(at::Tensor data, int place);
 
   uint64_t number_ = 0;
   const std::shared_ptr<Runner> runner_;

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kMostRanks = 256;  // of a host
+constexpr int kMaxRanks = 256;  // of a host
 const std::string kNone = "none: ";
 const std::string kPython = "python ";
 
@@ -36,10 +36,10 @@ std::string gloo_key(int rank) {
   return "0/" + std::to_string(rank);
 }
 const std::string kArrivalsKey = "shm/come";
-const std::string kHosts = "shm/hosts";
-const std::string kDecision = "shm/decision";
+const std::string kHostsKey = "shm/hosts";
+const std::string kDecisionKey = "shm/decision";
 
-bool has_equal(std::vector<int> hosts) {
+bool has_duplicates(std::vector<int> hosts) {
   std::ranges::sort(hosts);
   return std::ranges::adjacent_find(hosts) != hosts.end();
 }
@@ -63,8 +63,8 @@ class Rendezvous {
   ShmRendezvous run(const std::string& host) {
     put(host_key(info_.rank), host);
     const bool is_first = store_.add(kArrivalsKey, 1) == 1;
-    if (is_first) put(kHosts, hosts_of_all());
-    const std::string hosts = get(kHosts);
+    if (is_first) put(kHostsKey, hosts_of_all());
+    const std::string hosts = get(kHostsKey);
     ShmRendezvous result;
     if (hosts.starts_with(kPython)) {
       result.python = std::stoi(hosts.substr(kPython.size()));
@@ -73,10 +73,10 @@ class Rendezvous {
     std::istringstream numbers(hosts);
     for (int number = 0; numbers >> number;) result.hosts.push_back(number);
     attach(result);
-    if (is_first) put(kDecision, first_objection());
-    result.why_not = get(kDecision);
+    if (is_first) put(kDecisionKey, first_objection());
+    result.why_not = get(kDecisionKey);
     if (!result.why_not.empty()) result.segment.reset();
-    result.any_host_shares = result.why_not.empty() && has_equal(result.hosts);
+    result.any_host_shares = result.why_not.empty() && has_duplicates(result.hosts);
     if (result.segment) result.segment->forget_ticket();
     return result;
   }
@@ -92,30 +92,30 @@ class Rendezvous {
     return {bytes.begin(), bytes.end()};
   }
 
-  // Waits for the keys, and calls `look` at intervals that grow with the time waited.
+  // Waits for the keys, and calls `on_interval` at intervals that grow with the time waited.
   template <typename Look>
-  void await(const std::vector<std::string>& keys, const Look& look) {
+  void await(const std::vector<std::string>& keys, const Look& on_interval) {
     constexpr milliseconds kFirst{20};
-    constexpr milliseconds kLongest{500};
-    for (milliseconds slice = kFirst;; slice = std::min(2 * slice, kLongest)) {
+    constexpr milliseconds kMaxPause{500};
+    for (milliseconds slice = kFirst;; slice = std::min(2 * slice, kMaxPause)) {
       const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
       if (left.count() <= 0) {
         throw std::runtime_error("the ranks have not connected within " + std::to_string(timeout_.count()) + " ms");
       }
       if (has_to_poll_ ? poll(keys, std::min(left, slice)) : wait_until_set(store_, keys, std::min(left, slice)))
         return;
-      look();
+      on_interval();
     }
   }
 
   // Polls the keys. The longer it has waited, the longer the pauses between two checks.
   bool poll(const std::vector<std::string>& keys, milliseconds limit) {
-    constexpr milliseconds kLongest{50};
+    constexpr milliseconds kMaxPause{50};
     const auto end = Clock::now() + limit;
     while (!store_.check(keys)) {
       if (Clock::now() >= end) return false;
       std::this_thread::sleep_for(pause_);
-      pause_ = std::min(pause_ + pause_ / 4 + milliseconds(1), kLongest);
+      pause_ = std::min(pause_ + pause_ / 4 + milliseconds(1), kMaxPause);
     }
     return true;
   }
@@ -173,8 +173,8 @@ class Rendezvous {
 
   shm::Segment create(int host, int ranks) {
     try {
-      if (ranks > kMostRanks)
-        throw std::runtime_error("shared memory supports at most " + std::to_string(kMostRanks) + " ranks");
+      if (ranks > kMaxRanks)
+        throw std::runtime_error("shared memory supports at most " + std::to_string(kMaxRanks) + " ranks");
       shm::Segment segment = shm::Segment::create(ranks);
       put(ticket_key(host), segment.ticket());
       return segment;

@@ -5,25 +5,25 @@
 
 namespace ddp::detail {
 
-shm::Number number_of(const at::Tensor& tensor) {
+shm::DType dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kFloat:
-      return shm::Number::kFloat32;
+      return shm::DType::kFloat32;
     case at::kDouble:
-      return shm::Number::kFloat64;
+      return shm::DType::kFloat64;
     case at::kHalf:
-      return shm::Number::kFloat16;
+      return shm::DType::kFloat16;
     case at::kBFloat16:
-      return shm::Number::kBFloat16;
+      return shm::DType::kBFloat16;
     case at::kChar:
-      return shm::Number::kInt8;
+      return shm::DType::kInt8;
     case at::kByte:
     case at::kBool:
-      return shm::Number::kUInt8;
+      return shm::DType::kUInt8;
     case at::kInt:
-      return shm::Number::kInt32;
+      return shm::DType::kInt32;
     case at::kLong:
-      return shm::Number::kInt64;
+      return shm::DType::kInt64;
     default:
       TORCH_CHECK(false, "Invalid scalar type: shm does not reduce ", tensor.scalar_type());
   }
@@ -82,14 +82,14 @@ void check_list(const std::vector<at::Tensor>& tensors, size_t count, size_t byt
   }
 }
 
-at::Tensor ContiguousCopies::in(const at::Tensor& tensor) {
+at::Tensor ContiguousCopies::readable(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 
-at::Tensor ContiguousCopies::out(const at::Tensor& tensor) {
+at::Tensor ContiguousCopies::writable(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) return tensor;
-  copies_.emplace_back(tensor, in(tensor));
+  copies_.emplace_back(tensor, readable(tensor));
   return copies_.back().second;
 }
 

@@ -13,7 +13,7 @@
 namespace ddp::detail {
 
 /// Its numbers; throws c10::Error for a dtype that collectives do not add up.
-shm::Number number_of(const at::Tensor& tensor);
+shm::DType dtype_of(const at::Tensor& tensor);
 /// Throws c10::Error for one that the numbers or this backend do not have.
 shm::Operator operator_of(const c10d::ReduceOp& op, const at::Tensor& tensor);
 
@@ -46,9 +46,9 @@ void note_written(const std::vector<at::Tensor>& outputs);
 class ContiguousCopies {
  public:
   /// To be read.
-  at::Tensor in(const at::Tensor& tensor);
+  at::Tensor readable(const at::Tensor& tensor);
   /// To be written, or both; copy_back() brings the numbers to where they belong.
-  at::Tensor out(const at::Tensor& tensor);
+  at::Tensor writable(const at::Tensor& tensor);
   bool is_needed() const { return !copies_.empty(); }
   void copy_back() const;
 

@@ -71,9 +71,9 @@ bool ShmWork::isCompleted() {
 // has ended, this waits until the future is completed too: the thread that ended the operation may not have done that
 // yet.
 c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
-  constexpr auto kMoment = std::chrono::milliseconds(1);
+  constexpr auto kProgressTime = std::chrono::milliseconds(1);
   operation_->set_calls_program();
-  if (!message_) engine_->wait(*operation_, kMoment);
+  if (!message_) engine_->wait(*operation_, kProgressTime);
   std::unique_lock lock(future_mutex_);
   if (!future_) future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   const auto future = future_;

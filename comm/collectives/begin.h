@@ -39,7 +39,7 @@ struct BeginOptions {
 
 /// Whether a list of tensors is one call of the backend: what ranks that run Python call for such a list, which has one
 /// dtype there.
-bool is_one_backend_call(const std::vector<at::Tensor>& tensors, const GroupHandle& group);
+bool runs_as_one_backend_call(const std::vector<at::Tensor>& tensors, const GroupHandle& group);
 
 /// A call for each tensor, all under way at once: the last bits of sums are those of single calls.
 template <typename Begin>

@@ -96,7 +96,7 @@ class OneCall final : public PendingCall {
   }
   uint64_t number() const override { return number_; }
   // Until the work has ended, reports show that the job waits for it, even if its handle was destroyed.
-  void follow_work() {
+  void track_work() {
     if (!work_ || call_.is_waited_for) return;
     is_followed_ = add_end_callback(*work_, [log = group_.state().shared_log(), number = number_,
                                              is_collective = call_.is_collective](bool has_failed) {
@@ -117,9 +117,9 @@ class OneCall final : public PendingCall {
     end_in(group_.state().log(), call_.is_collective, number_, wait.since());
     if (after_) after_();
     // The tensors may be used, and released, on another stream than the one on which they were allocated.
-    used_here(call_.tensors);
-    used_here(call_.results);
-    origin_.follow_here();  // for temporary tensors of the caller's
+    record_current_stream(call_.tensors);
+    record_current_stream(call_.results);
+    origin_.wait_in_current_stream();  // for temporary tensors of the caller's
   }
   bool has_arrived() override { return !work_ || work_->isCompleted(); }
 
@@ -175,7 +175,7 @@ PendingCall& require(const std::shared_ptr<PendingCall>& call) {
 
 }  // namespace
 
-bool is_one_backend_call(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
+bool runs_as_one_backend_call(const std::vector<at::Tensor>& tensors, const GroupHandle& group) {
   const auto first = tensors.begin();
   if (!std::all_of(first, tensors.end(), [&](const at::Tensor& tensor) {
         return tensor.scalar_type() == first->scalar_type() && tensor.device() == first->device();
@@ -257,7 +257,7 @@ std::shared_ptr<PendingCall> start(Call call, const GroupHandle& group,
   }
   auto one = std::make_shared<OneCall>(std::move(call), group, number, std::move(work), std::move(after), wait_limit,
                                        std::move(wait));
-  one->follow_work();
+  one->track_work();
   return one;
 }
 

@@ -26,11 +26,11 @@ namespace {
 using std::chrono::microseconds;
 
 // Clocks of host and device drift apart by some microseconds a second.
-constexpr uint64_t kAnchorAge = 1'000'000'000;
+constexpr uint64_t kMaxAnchorAge = 1'000'000'000;
 // An idle stream reaches an event within this time; a busy one is queried again later.
 constexpr uint64_t kAnchorTimeout = 100'000;
 // After this many tries a late anchor between the clocks of host and device is used if there is no better one.
-constexpr int kAnchorTries = 3;
+constexpr int kMaxAnchorAttempts = 3;
 // The most pending events that are kept, and the most that are queried at once.
 constexpr size_t kMaxPending = 4096;
 constexpr int kMaxUnreachedAnchors = 4;
@@ -52,12 +52,12 @@ class DeviceClock {
   // Records the event on a stream of its own. So the device usually reaches it at once, even if other streams are busy.
   void refresh(c10::Device device) {
     const uint64_t now = timeline_clock();
-    if (anchor_ && now - anchor_->time < kAnchorAge) return;
-    if (late_) {
-      if (!late_->event.query()) return;
+    if (anchor_ && now - anchor_->time < kMaxAnchorAge) return;
+    if (pending_anchor_) {
+      if (!pending_anchor_->event.query()) return;
       // A late anchor is better than none: streams of the pool are seldom busy.
-      if (!anchor_ && ++tries_ >= kAnchorTries) anchor_ = std::move(late_);
-      late_.reset();
+      if (!anchor_ && ++tries_ >= kMaxAnchorAttempts) anchor_ = std::move(pending_anchor_);
+      pending_anchor_.reset();
       if (anchor_) return;
     }
     if (!stream_) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
@@ -73,7 +73,7 @@ class DeviceClock {
       anchor.time += (end - anchor.time) / 2;
       anchor_ = std::move(anchor);
     } else {
-      late_ = std::move(anchor);
+      pending_anchor_ = std::move(anchor);
     }
   }
 
@@ -91,7 +91,7 @@ class DeviceClock {
   };
   std::optional<c10::Stream> stream_;
   std::optional<Anchor> anchor_;
-  std::optional<Anchor> late_;  // the device had not reached it when it was queried
+  std::optional<Anchor> pending_anchor_;  // the device had not reached it when it was queried
   int tries_ = 0;
 };
 
@@ -184,7 +184,7 @@ class DeviceEvents {
 
 // An error in recording the timeline must not end the training.
 template <typename Body>
-auto guarded(const Body& body) noexcept -> decltype(body()) {
+auto run_noexcept(const Body& body) noexcept -> decltype(body()) {
   try {
     return body();
   } catch (const std::exception& error) {
@@ -197,21 +197,22 @@ auto guarded(const Body& body) noexcept -> decltype(body()) {
 
 uint64_t begin_on_device(std::string_view name, c10::Device device) noexcept {
   if (device.is_cpu() || recording() == nullptr) return 0;
-  return guarded([&] { return DeviceEvents::instance().begin(name, device); });
+  return run_noexcept([&] { return DeviceEvents::instance().begin(name, device); });
 }
 
 void end_on_device(uint64_t range) noexcept {
-  if (range != 0) guarded([&] { DeviceEvents::instance().end(range, /*is_here=*/false); });
+  if (range != 0) run_noexcept([&] { DeviceEvents::instance().end(range, /*is_here=*/false); });
 }
 
 void end_on_device_here(uint64_t range) noexcept {
-  if (range != 0) guarded([&] { DeviceEvents::instance().end(range, /*is_here=*/true); });
+  if (range != 0) run_noexcept([&] { DeviceEvents::instance().end(range, /*is_here=*/true); });
 }
 
 void finish_device_ranges(std::chrono::milliseconds patience) noexcept {
   if (recording() == nullptr) return;
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (guarded([] { return DeviceEvents::instance().take(); }) > 0 && std::chrono::steady_clock::now() < deadline) {
+  while (run_noexcept([] { return DeviceEvents::instance().take(); }) > 0 &&
+         std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(microseconds(200));
   }
 }

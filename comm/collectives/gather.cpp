@@ -80,7 +80,7 @@ StartedWithOutput begin_all_gather(const at::Tensor& tensor, const GroupHandle& 
 StartedWithOutputs begin_all_gather_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                               const BeginOptions& begin) {
   constexpr const char* kName = "all_gather_coalesced";
-  if (!is_one_backend_call(tensors, group)) {
+  if (!runs_as_one_backend_call(tensors, group)) {
     const BeginOptions as_part = begin.as_part_of(kName);
     return begin_each(tensors, [&](const at::Tensor& tensor) { return begin_all_gather(tensor, group, as_part); });
   }

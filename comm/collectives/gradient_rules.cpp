@@ -81,7 +81,7 @@ at::Tensor extremum_mask(const at::Tensor& input, const at::Tensor& output) {
 
 // Divides the sum of the gradients equally among all elements that have the extremum. These elements are counted in
 // float32, which is exact where the gradients' dtype would not be.
-Tensors share_among_extrema(const Tensors& sums, const Tensors& saved, const Scope& scope, bool is_coalesced) {
+Tensors divide_among_extrema(const Tensors& sums, const Tensors& saved, const Scope& scope, bool is_coalesced) {
   const size_t count = sums.size();
   Tensors masks;
   Tensors counts;
@@ -132,7 +132,7 @@ Rule all_reduce_rule(const GroupHandle& group, ReduceOp op, bool is_coalesced) {
                 }
                 const ReduceOp of_gradient = is_extremum(op) ? ReduceOp::kSum : op;
                 Tensors sums = run(scope, gradients, all_reduce_rule(scope.group, of_gradient, is_coalesced));
-                return is_extremum(op) ? share_among_extrema(sums, saved, scope, is_coalesced) : sums;
+                return is_extremum(op) ? divide_among_extrema(sums, saved, scope, is_coalesced) : sums;
               },
           .saves = is_extremum(op)};
 }

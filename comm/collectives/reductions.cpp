@@ -89,7 +89,7 @@ at::Tensor own_rows(const at::Tensor& tensor, const GroupHandle& group) {
 class AllReduceRecord final : public shm::WaitObserver {
  public:
   AllReduceRecord(const at::Tensor& tensor, const char* how, detail::CallLog& log)
-      : tensor_(tensor), how_(how), log_(log), is_brief_(tensor.nbytes() <= kFewBytes), is_exact_(!is_brief_) {}
+      : tensor_(tensor), how_(how), log_(log), is_brief_(tensor.nbytes() <= kMaxBriefBytes), is_exact_(!is_brief_) {}
 
   void announced() noexcept override {
     // Reading the exact time would take longer than some of these sums.
@@ -117,7 +117,7 @@ class AllReduceRecord final : public shm::WaitObserver {
  private:
   using Clock = detail::CallLog::Clock;
   static constexpr const char* kOperation = "all_reduce";
-  static constexpr size_t kFewBytes = 4096;  // a sum of so few bytes takes less than a microsecond
+  static constexpr size_t kMaxBriefBytes = 4096;  // a sum of so few bytes takes less than a microsecond
 
   const at::Tensor& tensor_;
   const char* const how_;
@@ -234,7 +234,7 @@ StartedWithOutput begin_reduce_scatter(const at::Tensor& tensor, const GroupHand
 StartedWithOutputs begin_reduce_scatter_coalesced(const std::vector<at::Tensor>& tensors, const GroupHandle& group,
                                                   ReduceOp op, const BeginOptions& begin) {
   constexpr const char* kName = "reduce_scatter_coalesced";
-  if (!is_one_backend_call(tensors, group)) {
+  if (!runs_as_one_backend_call(tensors, group)) {
     const BeginOptions as_part = begin.as_part_of(kName);
     return begin_each(tensors,
                       [&](const at::Tensor& tensor) { return begin_reduce_scatter(tensor, group, op, as_part); });

@@ -29,7 +29,7 @@ TensorShape decode(const int64_t* values) {
           .sizes = std::vector<int64_t>(values + 2, values + 2 + values[1])};
 }
 
-bool fit_together(const TensorShape& a, const TensorShape& b) {
+bool are_compatible(const TensorShape& a, const TensorShape& b) {
   return a.dtype == b.dtype && a.sizes.size() == b.sizes.size() &&
          std::equal(a.sizes.begin() + 1, a.sizes.end(), b.sizes.begin() + 1);
 }
@@ -51,7 +51,7 @@ std::vector<TensorShape> all_gather_shapes(const at::Tensor& tensor, const char*
   std::vector<TensorShape> shapes;
   for (int rank = 0; rank < group.size(); ++rank) {
     shapes.push_back(decode(codes.data_ptr<int64_t>() + rank * (2 + kMaxDims)));
-    if (fit_together(shapes[0], shapes.back())) continue;
+    if (are_compatible(shapes[0], shapes.back())) continue;
     throw std::runtime_error(who(group.info()) + ": " + operation +
                              ": the ranks' tensors may differ in the first dimension only, but rank 0 has a " +
                              text(shapes[0]) + " and rank " + std::to_string(rank) + " a " + text(shapes.back()));

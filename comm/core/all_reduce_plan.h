@@ -40,13 +40,13 @@ enum class AllReducePlan : uint8_t {
 };
 
 /// Larger sums of two ranks over gloo gain nothing from an exchange of whole tensors.
-inline constexpr size_t kMostExchangedBytes = size_t{64} << 10;
+inline constexpr size_t kMaxExchangedBytes = size_t{64} << 10;
 
 constexpr AllReducePlan choose_all_reduce(const AllReduceTraits& backend, const AllReduceRequest& request) {
   if (!request.is_dense_on_cpu) return AllReducePlan::kGroup;
   if (request.waiter == AllReduceWaiter::kCaller && backend.in_call && request.fits_call) return AllReducePlan::kInCall;
   if (request.waiter != AllReduceWaiter::kBackward) return AllReducePlan::kBackend;
-  const bool is_small_float = request.is_contiguous_float && request.bytes > 0 && request.bytes <= kMostExchangedBytes;
+  const bool is_small_float = request.is_contiguous_float && request.bytes > 0 && request.bytes <= kMaxExchangedBytes;
   switch (backend.in_wait) {
     case AllReduceTraits::InWait::kAll:
       return AllReducePlan::kInWait;

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kStepsPerCandidate = 4;
 constexpr int kUnmeasuredSteps = 1;  // the first step with new buckets also touches their memory
-constexpr int64_t kSmallestBytes = int64_t{256} << 10;
-constexpr int64_t kLargestBytes = int64_t{64} << 20;
+constexpr int64_t kMinCapBytes = int64_t{256} << 10;
+constexpr int64_t kMaxCapBytes = int64_t{64} << 20;
 constexpr int64_t kFactor = 2;
 constexpr double kEqual = 1.02;  // step times differ by less than this from run to run
 constexpr double kUnmeasured = std::numeric_limits<double>::infinity();
@@ -19,10 +19,10 @@ constexpr double kUnmeasured = std::numeric_limits<double>::infinity();
 
 BucketTuner::BucketTuner(int64_t gradient_bytes) {
   // The first candidate is one bucket for all gradients. The others are sizes that give at least two buckets.
-  candidates_.push_back(std::max(gradient_bytes, kSmallestBytes));
-  int64_t bytes = kLargestBytes;
+  candidates_.push_back(std::max(gradient_bytes, kMinCapBytes));
+  int64_t bytes = kMaxCapBytes;
   while (bytes >= std::max(gradient_bytes, int64_t{1})) bytes /= kFactor;  // also if there are no gradient bytes
-  for (; bytes >= kSmallestBytes; bytes /= kFactor) candidates_.push_back(bytes);
+  for (; bytes >= kMinCapBytes; bytes /= kFactor) candidates_.push_back(bytes);
   times_.assign(candidates_.size(), kUnmeasured);
 }
 

@@ -29,11 +29,11 @@ void CallLog::add(uint64_t number, std::string_view signature, bool in_backgroun
 }
 
 CallLog::Entry& CallLog::add(uint64_t number, bool in_background) {
-  if (calls_.size() < kKept) calls_.emplace_back();
-  Entry& entry = calls_[begun_++ % kKept];
-  if (begun_ > kKept && !entry.call.ended) {
+  if (calls_.size() < kHistorySize) calls_.emplace_back();
+  Entry& entry = calls_[begun_++ % kHistorySize];
+  if (begun_ > kHistorySize && !entry.call.ended) {
     open_.insert_or_assign(entry.call.number, std::move(entry));
-    if (open_.size() > kMostOpen) open_.erase(open_.begin());
+    if (open_.size() > kMaxOpenCalls) open_.erase(open_.begin());
     entry.text = 0;
   }
   entry.call.number = number;
@@ -57,7 +57,7 @@ void CallLog::show(Entry& entry, Clock::time_point now) {
 // The caller must hold the lock. It is usually the last entry; null if the entry is no longer kept.
 CallLog::Entry* CallLog::find(uint64_t number) {
   for (uint64_t back = 1; back <= calls_.size(); ++back) {
-    Entry& entry = calls_[(begun_ - back) % kKept];
+    Entry& entry = calls_[(begun_ - back) % kHistorySize];
     if (entry.call.number == number) return &entry;
   }
   return nullptr;
@@ -107,7 +107,7 @@ RankReport CallLog::report() const {
   const std::lock_guard lock(mutex_);
   std::vector<CallRecord> calls;
   calls.reserve(calls_.size());
-  for (uint64_t back = calls_.size(); back > 0; --back) calls.push_back(calls_[(begun_ - back) % kKept].call);
+  for (uint64_t back = calls_.size(); back > 0; --back) calls.push_back(calls_[(begun_ - back) % kHistorySize].call);
   return {.calls = std::move(calls),
           .since_last = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - last_),
           .compares = compares_};

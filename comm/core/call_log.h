@@ -118,8 +118,8 @@ class CallLog {
   void set_compares(bool compares);
   RankReport report() const;
 
-  /// Ranks are compared over so many calls.
-  static constexpr size_t kKept = 64;
+  /// The number of calls that are kept: ranks are compared over them.
+  static constexpr size_t kHistorySize = 64;
 
  private:
   struct Entry {
@@ -138,16 +138,15 @@ class CallLog {
 
   const std::optional<uint32_t> group_;
   mutable SpinLock mutex_;
-  std::vector<Entry>
-      calls_;  // the last ones: the call begun as the nth stands at n % kKept, and keeps its text's memory
+  std::vector<Entry> calls_;  // the last ones: call n is at n % kHistorySize, and its text keeps its memory
   uint64_t begun_ = 0;
   uint64_t next_number_ = 0;
   Clock::time_point last_ = Clock::now();
   bool compares_ = false;
   uint64_t messages_ = 0;
-  static constexpr size_t kMostOpen = 1000;  // as the page has
-  std::map<uint64_t, Entry> open_;           // by number: the newest calls of before those that have not ended
-  CallShape shape_;                          // of the text
+  static constexpr size_t kMaxOpenCalls = 1000;  // as the page has
+  std::map<uint64_t, Entry> open_;               // by number: the newest calls of before those that have not ended
+  CallShape shape_;                              // of the text
   std::string text_of_shape_;
   uint64_t texts_ = 0;  // how many there were
 };

@@ -13,9 +13,9 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-// Identifies this boot of the host. If the kernel gives no boot id, it is the host's name: several hosts may have the
-// same name, but then attaching fails.
-std::string boot() {
+// Identifies this boot of the host. If the kernel gives no boot id, it is the host's name: several hosts may have
+// the same name, but then attaching fails.
+std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
   return std::getline(file, id) ? id : host_name();
@@ -29,7 +29,7 @@ std::string process_namespace() {
 }  // namespace
 
 std::string host_identity(const EnvironmentLookup& lookup) {
-  return boot() + " " + process_namespace() + " " + lookup("DDPRUN_SHM_HOST").value_or("");
+  return boot_id() + " " + process_namespace() + " " + lookup("DDPRUN_SHM_HOST").value_or("");
 }
 
 }  // namespace ddp::detail

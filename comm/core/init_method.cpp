@@ -11,7 +11,7 @@
 namespace ddp::detail {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMaxRanks = 1 << 20;
 
 [[noreturn]] void refuse(const std::string& url, const std::string& why) {
   throw std::invalid_argument("init_process_group: init_method '" + url + "': " + why);
@@ -36,8 +36,8 @@ void parse_query(const std::string& url, std::string_view query, InitMethod& met
     if (equals == std::string_view::npos) continue;
     const std::string_view name = item.substr(0, equals);
     const std::string_view value = item.substr(equals + 1);
-    if (name == "rank") method.rank = parse_number(url, "rank", value, 0, kMostRanks);
-    if (name == "world_size") method.world_size = parse_number(url, "world_size", value, 1, kMostRanks);
+    if (name == "rank") method.rank = parse_number(url, "rank", value, 0, kMaxRanks);
+    if (name == "world_size") method.world_size = parse_number(url, "world_size", value, 1, kMaxRanks);
   }
   if (method.rank.has_value() != method.world_size.has_value() && method.kind != InitMethod::Kind::kEnvironment) {
     refuse(url,
@@ -65,18 +65,18 @@ void parse_address(const std::string& url, std::string_view address, InitMethod&
 
 // A query that gives rank or world size replaces the launcher's variables, except for the local rank.
 RankInfo place_of_environment(const InitMethod& method, const EnvironmentLookup& lookup) {
-  std::map<std::string, std::string> said;
+  std::map<std::string, std::string> overrides;
   const LauncherVariables* family = launcher_variables(lookup);
-  if (method.rank) said[family != nullptr ? family->rank : "RANK"] = std::to_string(*method.rank);
+  if (method.rank) overrides[family != nullptr ? family->rank : "RANK"] = std::to_string(*method.rank);
   if (method.world_size)
-    said[family != nullptr ? family->world_size : "WORLD_SIZE"] = std::to_string(*method.world_size);
+    overrides[family != nullptr ? family->world_size : "WORLD_SIZE"] = std::to_string(*method.world_size);
   if (method.kind != InitMethod::Kind::kEnvironment) {
-    said["MASTER_ADDR"] = method.kind == InitMethod::Kind::kTcp ? method.host : method.path;
-    said["MASTER_PORT"] = std::to_string(method.kind == InitMethod::Kind::kTcp ? method.port : 1);
+    overrides["MASTER_ADDR"] = method.kind == InitMethod::Kind::kTcp ? method.host : method.path;
+    overrides["MASTER_PORT"] = std::to_string(method.kind == InitMethod::Kind::kTcp ? method.port : 1);
   }
   return rank_info_from_environment([&](const std::string& name) -> std::optional<std::string> {
-    const auto found = said.find(name);
-    return found == said.end() ? lookup(name) : std::optional(found->second);
+    const auto found = overrides.find(name);
+    return found == overrides.end() ? lookup(name) : std::optional(found->second);
   });
 }
 

@@ -27,14 +27,14 @@ using store::Opcode;
 using store::request_bytes;
 
 // No answer to our requests is longer. A greater length means that the other end is not a store.
-constexpr uint64_t kLongestAnswer = uint64_t{1} << 30;
+constexpr uint64_t kMaxAnswerBytes = uint64_t{1} << 30;
 // Memory is allocated for the bytes that have arrived, not for the announced length: first this much, then twice the
 // bytes that have arrived.
 constexpr uint64_t kFirstPiece = uint64_t{64} << 10;
 // The pause between two checks of a thread that does not wait alone. Each pause is a quarter longer than the last. So a
 // key is noticed after at most a fifth of the time waited, and ranks that wait for minutes send few requests.
 constexpr auto kFirstPause = std::chrono::microseconds(500);
-constexpr auto kLongestPause = std::chrono::microseconds(250'000);
+constexpr auto kMaxPause = std::chrono::microseconds(250'000);
 
 bool is_loopback(const sockaddr& address) {
   if (address.sa_family != AF_INET) return false;
@@ -46,7 +46,7 @@ bool is_loopback(const sockaddr& address) {
 class StoreConnection::Deadline {
  public:
   explicit Deadline(Duration limit)
-      : at_(std::chrono::steady_clock::now() + std::clamp(limit, Duration::zero(), Duration(kLongest))) {}
+      : at_(std::chrono::steady_clock::now() + std::clamp(limit, Duration::zero(), Duration(kMaxTimeout))) {}
   Deadline(const Deadline& other, Duration grace) : at_(other.at_ + grace) {}
 
   /// For poll(): rounded up, 0 once it has passed.
@@ -55,11 +55,11 @@ class StoreConnection::Deadline {
     return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX));
   }
   std::chrono::steady_clock::time_point at() const { return at_; }
-  bool is_over() const { return std::chrono::steady_clock::now() >= at_; }
+  bool has_expired() const { return std::chrono::steady_clock::now() >= at_; }
 
  private:
   // Longer than any timeout, and short enough not to overflow the clock.
-  static constexpr std::chrono::hours kLongest{24 * 365};
+  static constexpr std::chrono::hours kMaxTimeout{24 * 365};
   std::chrono::steady_clock::time_point at_;
 };
 
@@ -67,15 +67,15 @@ class StoreConnection::Deadline {
 class StoreConnection::Lock {
  public:
   Lock(StoreConnection& connection, const Deadline& deadline) : connection_(connection) {
-    if (!connection.turns_.take(deadline.at())) {
+    if (!connection.call_lock_.try_lock_until(deadline.at())) {
       throw StoreUnreachable(connection.name_ + ": another call to it is still under way");
     }
     if (connection.fd_ >= 0) return;
-    connection.turns_.give_back();
+    connection.call_lock_.unlock();
     throw StoreUnreachable(connection.name_ +
                            ": an earlier call has closed the connection: " + connection.closed_because_);
   }
-  ~Lock() { connection_.turns_.give_back(); }
+  ~Lock() { connection_.call_lock_.unlock(); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
@@ -102,7 +102,7 @@ class StoreConnection::Waiter {
     std::unique_lock lock(connection_.waiters_mutex_);
     connection_.waiters_changed_.wait_until(
         lock, until, [&] { return connection_.waiters_ == 1 || connection_.is_interrupted_.load(); });
-    pause_ = std::min(pause_ + pause_ / 4, kLongestPause);
+    pause_ = std::min(pause_ + pause_ / 4, kMaxPause);
   }
 
  private:
@@ -245,7 +245,7 @@ bool StoreConnection::receive_word(uint8_t yes, uint8_t no, const Deadline& dead
 
 std::string StoreConnection::receive_text(const Deadline& deadline) {
   const auto length = receive_integer<uint64_t>(deadline);
-  if (length > kLongestAnswer) fail("it is not a store: it announces " + std::to_string(length) + " bytes");
+  if (length > kMaxAnswerBytes) fail("it is not a store: it announces " + std::to_string(length) + " bytes");
   std::string text;
   while (text.size() < length) {
     const size_t begin = text.size();
@@ -297,7 +297,7 @@ bool StoreConnection::check(const std::vector<std::string>& keys, Duration limit
   return check(keys, deadline);
 }
 
-// The caller must hold the turn.
+// The caller must hold the lock.
 bool StoreConnection::check(const std::vector<std::string>& keys, const Deadline& deadline) {
   request(request_bytes(Opcode::kCheck, keys), deadline);
   return receive_word(store::kReady, store::kNotReady, deadline);
@@ -325,8 +325,9 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
     for (;;) {
       {
         const Lock lock(*this, latest);
-        const bool waits_in_store = waiter.is_alone() && !deadline.is_over();
-        const auto outcome = waits_in_store ? wait_in_store(keys, deadline, latest) : look(keys, deadline, latest);
+        const bool waits_in_store = waiter.is_alone() && !deadline.has_expired();
+        const auto outcome =
+            waits_in_store ? wait_in_store(keys, deadline, latest) : check_once(keys, deadline, latest);
         if (outcome) return *outcome;
       }
       waiter.pause(deadline);
@@ -337,11 +338,11 @@ StoreConnection::Wait StoreConnection::wait(const std::vector<std::string>& keys
   }
 }
 
-// The caller must hold the turn. Returns nothing when another thread wants the turn before the keys are set.
+// The caller must hold the lock. Returns nothing when another thread waits for the lock before the keys are set.
 std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::vector<std::string>& keys,
                                                                     const Deadline& deadline, const Deadline& latest) {
   request(request_bytes(Opcode::kWait, keys), latest);
-  pollfd polled[] = {{fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}, {turns_.wanted_fd(), POLLIN, 0}};
+  pollfd polled[] = {{fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}, {call_lock_.waiters_fd(), POLLIN, 0}};
   while (::poll(polled, 3, deadline.milliseconds()) < 0 && errno == EINTR) {
   }
   if (polled[1].revents != 0) return Wait::kInterrupted;
@@ -353,18 +354,18 @@ std::optional<StoreConnection::Wait> StoreConnection::wait_in_store(const std::v
   // cancellation follows.
   request(request_bytes(Opcode::kCancelWait), latest);
   if (receive_word(store::kWaitCanceled, store::kStopWaiting, latest)) {
-    return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;
+    return deadline.has_expired() ? std::optional(Wait::kTimeout) : std::nullopt;
   }
   receive_word(store::kWaitCanceled, store::kWaitCanceled, latest);
   return Wait::kReady;
 }
 
-// The caller must hold the turn. Returns nothing when the keys are not set yet.
-std::optional<StoreConnection::Wait> StoreConnection::look(const std::vector<std::string>& keys,
-                                                           const Deadline& deadline, const Deadline& latest) {
+// The caller must hold the lock. Returns nothing when the keys are not set yet.
+std::optional<StoreConnection::Wait> StoreConnection::check_once(const std::vector<std::string>& keys,
+                                                                 const Deadline& deadline, const Deadline& latest) {
   if (is_interrupted_) return Wait::kInterrupted;
   if (check(keys, latest)) return Wait::kReady;
-  return deadline.is_over() ? std::optional(Wait::kTimeout) : std::nullopt;
+  return deadline.has_expired() ? std::optional(Wait::kTimeout) : std::nullopt;
 }
 
 void StoreConnection::interrupt() noexcept {

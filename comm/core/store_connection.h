@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/core/turn_queue.h"
+#include "comm/core/fair_lock.h"
 
 namespace ddp::detail {
 
@@ -76,14 +76,15 @@ class StoreConnection {
   bool wait_for(short events, const Deadline& deadline, bool interruptible) const;
   std::optional<Wait> wait_in_store(const std::vector<std::string>& keys, const Deadline& deadline,
                                     const Deadline& latest);
-  std::optional<Wait> look(const std::vector<std::string>& keys, const Deadline& deadline, const Deadline& latest);
+  std::optional<Wait> check_once(const std::vector<std::string>& keys, const Deadline& deadline,
+                                 const Deadline& latest);
   bool check(const std::vector<std::string>& keys, const Deadline& deadline);
   [[noreturn]] void fail(const std::string& why);
 
   const std::string host_;
   const uint16_t port_;
   const std::string name_;  // of the store, for errors
-  TurnQueue turns_;         // for the connection
+  FairLock call_lock_;      // for the connection
   int fd_ = -1;
   std::string closed_because_;  // what the call that failed said
   int interrupt_fd_ = -1;

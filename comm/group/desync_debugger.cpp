@@ -51,10 +51,10 @@ void DesyncDebugger::add(const std::string& group, const std::shared_ptr<const C
 }
 
 void DesyncDebugger::serve() noexcept {
-  constexpr auto kForGood = std::chrono::hours(24 * 365);
+  constexpr auto kForever = std::chrono::hours(24 * 365);
   for (int64_t number = 1; !stopping_; ++number) {
     try {
-      store_->wait({keys::question(rank_, number)}, kForGood);
+      store_->wait({keys::question(rank_, number)}, kForever);
       if (!stopping_) answer(number);
     } catch (const std::exception&) {  // the store has closed, or this rank is leaving it
       return;
@@ -68,7 +68,7 @@ void DesyncDebugger::answer(int64_t number) {
   const size_t line = std::min(question.find('\n'), question.size());
   const size_t rest = std::min(line + 1, question.size());
   if (question.starts_with(kVerdict)) {
-    found(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(rest));
+    set_verdict(question.substr(kVerdict.size(), line - kVerdict.size()), question.substr(rest));
     store_->set(keys::learned(rank_), std::string("1"));
   } else if (question.starts_with(kWhere)) {
     std::shared_ptr<const CallLog> log;
@@ -106,22 +106,22 @@ std::map<int, RankReport> DesyncDebugger::ask(c10d::Store& store, const std::str
   return reports;
 }
 
-void DesyncDebugger::tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
-                          const std::string& verdict) const {
+void DesyncDebugger::send_verdict(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
+                                  const std::string& verdict) const {
   for (const int rank : ranks) put_question(store, rank, std::string(kVerdict) + group + "\n" + verdict);
 }
 
-std::optional<std::string> DesyncDebugger::told(const std::string& group) const {
+std::optional<std::string> DesyncDebugger::verdict_of(const std::string& group) const {
   const std::lock_guard lock(mutex_);
-  const auto found = told_.find(group);
-  if (found == told_.end()) return std::nullopt;
+  const auto found = verdicts_.find(group);
+  if (found == verdicts_.end()) return std::nullopt;
   return found->second;
 }
 
 // Keeps the first verdict, unless it is empty.
-void DesyncDebugger::found(const std::string& group, const std::string& verdict) {
+void DesyncDebugger::set_verdict(const std::string& group, const std::string& verdict) {
   const std::lock_guard lock(mutex_);
-  std::string& known = told_[group];
+  std::string& known = verdicts_[group];
   if (known.empty()) known = verdict;
 }
 

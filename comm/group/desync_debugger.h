@@ -41,14 +41,14 @@ class DesyncDebugger {
   std::map<int, RankReport> ask(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
                                 std::chrono::milliseconds limit) const;
   /// Tells `ranks` what was found out about a failure in `group`.
-  void tell(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
-            const std::string& verdict) const;
+  void send_verdict(c10d::Store& store, const std::string& group, const std::vector<int>& ranks,
+                    const std::string& verdict) const;
   /// What another rank has reported about a failure in `group`, or this one has found out, if any.
-  std::optional<std::string> told(const std::string& group) const;
+  std::optional<std::string> verdict_of(const std::string& group) const;
   /// This rank has found it out: its other collectives that fail now need not ask.
-  void found(const std::string& group, const std::string& verdict);
+  void set_verdict(const std::string& group, const std::string& verdict);
   /// Held by the thread of this rank that looks for a cause: several collectives fail at once.
-  std::timed_mutex& investigation() { return investigation_; }
+  std::timed_mutex& cause_search_mutex() { return cause_search_mutex_; }
 
   /// Something that ranks do together has failed here: when this rank gives up now, others may be the cause.
   void note_failure();
@@ -66,11 +66,11 @@ class DesyncDebugger {
   const c10::intrusive_ptr<BoundedStore> bounded_;
   const int rank_;
   std::atomic<bool> stopping_{false};
-  std::timed_mutex investigation_;
+  std::timed_mutex cause_search_mutex_;
   mutable std::mutex mutex_;
   std::optional<Clock::time_point> first_failure_;
   std::map<std::string, std::weak_ptr<const CallLog>> logs_;
-  std::map<std::string, std::string> told_;
+  std::map<std::string, std::string> verdicts_;
   std::thread thread_;
 };
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/core/blame.h"
+#include "comm/core/culprit_ranks.h"
 #include "comm/group/bounded_store.h"
 #include "comm/group/desync_debugger.h"
 #include "comm/group/peers.h"
@@ -18,9 +18,9 @@ using namespace std::chrono_literals;
 
 // This is a part of the two seconds that the documentation promises. A rank that is only busy answers within the first
 // second.
-constexpr auto kLongestAnswer = 900ms;
+constexpr auto kMaxAnswerTime = 900ms;
 constexpr auto kVerdictTimeout = 1000ms;
-constexpr auto kLongest = 1950ms;
+constexpr auto kMaxSearchTime = 1950ms;
 constexpr auto kPollInterval = 5ms;
 constexpr auto kPause = 30ms;
 
@@ -36,7 +36,7 @@ RankState reported_state(c10d::Store& store, int rank) {
     const std::string text = get_text(store, key);
     const size_t line = text.find('\n');
     const bool closed = text.compare(0, line, keys::kClosed) == 0;
-    return {.kind = closed ? RankState::Kind::kClosed : RankState::Kind::kGaveUp,
+    return {.kind = closed ? RankState::Kind::kClosed : RankState::Kind::kLeftOnError,
             .report = report_from(line == std::string::npos ? "0" : text.substr(line + 1))};
   }
   return {.kind = RankState::Kind::kSilent};
@@ -51,7 +51,7 @@ struct Failure {
   const std::vector<int>& members;
   RankReport own;
   std::function<RankState::Kind(int rank)> without_announcement;
-  std::function<std::string(const std::vector<RankState>&)> judge;
+  std::function<std::string(const std::vector<RankState>&)> describe_culprits;
   bool adopts = true;  // whether another rank's verdict applies here too
 };
 
@@ -83,25 +83,26 @@ std::vector<RankState> collect_states(const Failure& failure, Clock::time_point 
 }
 
 std::string determine_cause(const Failure& failure) {
-  const auto deadline = Clock::now() + kLongestAnswer;
+  const auto deadline = Clock::now() + kMaxAnswerTime;
   std::vector<RankState> ranks = collect_states(failure, deadline);
   while (is_undecided(ranks) && Clock::now() + kPause < deadline) {
     std::this_thread::sleep_for(kPause);
     ranks = collect_states(failure, deadline);
   }
   c10d::Store& job_store = *failure.job.store;
-  std::vector<int> told;
+  std::vector<int> informed;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const int in_job = failure.members[rank];
     const bool is_other = static_cast<int>(rank) != failure.info.rank;
     const RankState::Kind kind = ranks[rank].kind;
-    if (is_other && (kind == RankState::Kind::kAnswered || kind == RankState::Kind::kFailed)) told.push_back(in_job);
+    if (is_other && (kind == RankState::Kind::kAnswered || kind == RankState::Kind::kFailed))
+      informed.push_back(in_job);
     if (kind == RankState::Kind::kSilent) job_store.set(keys::silent(in_job), to_bytes("1"));
   }
-  std::string verdict = failure.judge(ranks);
+  std::string verdict = failure.describe_culprits(ranks);
   failure.store.set(keys::verdict(), to_bytes(verdict));
   // Last, since the store may exit as soon as those ranks have failed.
-  failure.job.desync_debugger->tell(job_store, failure.path, told, verdict);
+  failure.job.desync_debugger->send_verdict(job_store, failure.path, informed, verdict);
   return verdict;
 }
 
@@ -127,10 +128,10 @@ void mark_learned(const Failure& failure) {
 std::string find_cause(const Failure& failure) {
   DesyncDebugger& desync_debugger = *failure.job.desync_debugger;
   desync_debugger.note_failure();
-  const auto deadline = Clock::now() + kLongest;
-  const std::unique_lock first(desync_debugger.investigation(), deadline);
-  const auto told = desync_debugger.told(failure.path);
-  if (failure.adopts && told && !told->empty()) return *told;
+  const auto deadline = Clock::now() + kMaxSearchTime;
+  const std::unique_lock first(desync_debugger.cause_search_mutex(), deadline);
+  const auto known = desync_debugger.verdict_of(failure.path);
+  if (failure.adopts && known && !known->empty()) return *known;
   const BoundedStore::Budget budget(failure.job.bounded,
                                     std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
   try {
@@ -140,19 +141,20 @@ std::string find_cause(const Failure& failure) {
     if (failure.adopts && failure.store.add(keys::investigators(), 1) > 1) verdict = await_verdict(failure.store);
     // The first investigator may have found nothing, or may have ended.
     if (verdict.empty()) verdict = determine_cause(failure);
-    desync_debugger.found(failure.path, verdict);
+    desync_debugger.set_verdict(failure.path, verdict);
     mark_learned(failure);
     return verdict;
   } catch (const StoreOutOfTime& error) {
-    return desync_debugger.told(failure.path)
+    return desync_debugger.verdict_of(failure.path)
         .value_or(std::string("; it could not be determined in time which ranks are missing: ") + error.what());
   } catch (const std::exception& error) {
     // No verdict was received: the store's host has failed too, and left.
-    return desync_debugger.told(failure.path).value_or(about_store(failure.info, error.what()));
+    return desync_debugger.verdict_of(failure.path).value_or(about_store(failure.info, error.what()));
   }
 }
 
-std::string cause_in(GroupState& state, std::function<std::string(const std::vector<RankState>&)> judge, bool adopts) {
+std::string cause_in(GroupState& state, std::function<std::string(const std::vector<RankState>&)> describe_culprits,
+                     bool adopts) {
   const auto store = state.store();
   if (!store) return "";
   state.limit_store_calls();
@@ -163,7 +165,7 @@ std::string cause_in(GroupState& state, std::function<std::string(const std::vec
                      .members = state.members(),
                      .own = state.log().report(),
                      .without_announcement = [](int) { return RankState::Kind::kUnknown; },
-                     .judge = std::move(judge),
+                     .describe_culprits = std::move(describe_culprits),
                      .adopts = adopts});
 }
 
@@ -180,12 +182,12 @@ std::string about_store(const RankInfo& info, const std::string& problem) {
 
 std::string failure_cause(GroupState& state, uint64_t number) {
   return cause_in(
-      state, [number](const auto& ranks) { return blame(ranks, number); }, /*adopts=*/true);
+      state, [number](const auto& ranks) { return culprits_text(ranks, number); }, /*adopts=*/true);
 }
 
 std::string comparison_failure_cause(GroupState& state) {
   // A rank that has called a collective since then has blamed the ranks that compare.
-  return cause_in(state, blame_for_connecting, /*adopts=*/false);
+  return cause_in(state, connect_culprits_text, /*adopts=*/false);
 }
 
 std::string connect_failure_cause(const ConnectingGroup& group) {
@@ -202,7 +204,7 @@ std::string connect_failure_cause(const ConnectingGroup& group) {
                       [&](int rank) {
                         return group.may_be_there(rank) ? RankState::Kind::kUnknown : RankState::Kind::kNeverArrived;
                       },
-                  .judge = blame_for_connecting});
+                  .describe_culprits = connect_culprits_text});
   return cause;
 }
 

@@ -75,7 +75,7 @@ void GroupState::serve_with(ConnectedGroup connected) {
 }
 
 void GroupState::connect_now() {
-  const std::lock_guard lock(connecting_);
+  const std::lock_guard lock(connect_mutex_);
   if (is_connected_.load(std::memory_order_relaxed)) return;
   if (connect_error_) std::rethrow_exception(connect_error_);
   decltype(Parts::connect) connect;
@@ -223,7 +223,7 @@ void GroupState::announce(c10d::Store& store, const std::string& key, const std:
 // A rank that gives up because other ranks have failed is not the cause of the failure.
 void GroupState::announce_failure(c10d::Store& store) const {
   if (!job_.desync_debugger->has_failed())
-    return announce(store, keys::exited(info_.rank), keys::kGaveUp + std::string("\n"));
+    return announce(store, keys::exited(info_.rank), keys::kLeftOnError + std::string("\n"));
   announce(store, keys::failed(info_.rank), "");
   announce(*job_.store, keys::learned(members_[static_cast<size_t>(info_.rank)]), "");
 }
@@ -248,13 +248,13 @@ void GroupState::publish_exception(const UncaughtException& exception) {
 }
 
 std::vector<int> GroupState::python_ranks(const std::function<std::vector<int>()>& ask) {
-  const std::lock_guard lock(asking_);
+  const std::lock_guard lock(query_mutex_);
   if (!python_ranks_) python_ranks_ = ask();
   return *python_ranks_;
 }
 
 std::vector<ProcessIdentity> GroupState::processes(const std::function<std::vector<ProcessIdentity>()>& ask) {
-  const std::lock_guard lock(asking_);
+  const std::lock_guard lock(query_mutex_);
   if (!processes_) processes_ = ask();
   return *processes_;
 }

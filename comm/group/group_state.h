@@ -158,7 +158,7 @@ class GroupState {
   AllReduceBackend* all_reduce_backend_ = nullptr;
   AllReduceTraits all_reduce_traits_{};
   std::atomic<bool> is_connected_{false};
-  std::mutex connecting_;
+  std::mutex connect_mutex_;
   std::exception_ptr connect_error_;
   std::atomic<bool> is_closed_{false};
   mutable std::mutex mutex_;
@@ -167,7 +167,7 @@ class GroupState {
   std::atomic<uint64_t> comparisons_{0};
   std::atomic<int64_t> subgroups_{0};
   std::optional<uint64_t> pending_seed_;
-  std::mutex asking_;
+  std::mutex query_mutex_;
   std::optional<std::vector<int>> python_ranks_;
   std::optional<std::vector<ProcessIdentity>> processes_;
   std::optional<TerminateHandler> terminate_handler_;

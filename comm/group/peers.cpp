@@ -33,8 +33,8 @@ std::vector<int> other_ranks(const RankInfo& info, c10d::Store& store) {
 }  // namespace
 
 void limit_store_calls(const JobServices& job) {
-  constexpr auto kLongestCall = std::chrono::milliseconds(800);
-  if (job.bounded) job.bounded->set_limit(kLongestCall);
+  constexpr auto kMaxCallTime = std::chrono::milliseconds(800);
+  if (job.bounded) job.bounded->set_limit(kMaxCallTime);
 }
 
 void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& store,
@@ -58,12 +58,12 @@ void wait_for_ranks(const RankInfo& info, const JobServices& job, c10d::Store& s
 
 void wait_until_failure_is_known(const RankInfo& info, const JobServices& job) noexcept {
   using std::chrono::milliseconds;
-  constexpr auto kShortest = milliseconds(800);
+  constexpr auto kMinWait = milliseconds(800);
   // Another rank may notice the failure later, and then asks for just as long.
-  constexpr auto kSinceFailure = milliseconds(1950);
+  constexpr auto kMaxTimeSinceFailure = milliseconds(1950);
   const auto failed = job.desync_debugger->first_failure();
-  const auto left = failed ? std::chrono::ceil<milliseconds>(*failed + kSinceFailure - Clock::now()) : kShortest;
-  wait_for_ranks(info, job, *job.store, {keys::learned, keys::exited, keys::silent}, std::max(left, kShortest));
+  const auto left = failed ? std::chrono::ceil<milliseconds>(*failed + kMaxTimeSinceFailure - Clock::now()) : kMinWait;
+  wait_for_ranks(info, job, *job.store, {keys::learned, keys::exited, keys::silent}, std::max(left, kMinWait));
 }
 
 }  // namespace ddp::detail

@@ -97,10 +97,10 @@ int64_t BackoffFileStore::add(const std::string& key, int64_t value) {
 }
 
 void BackoffFileStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
-  constexpr auto kShortest = std::chrono::milliseconds(10);
-  constexpr auto kLongest = std::chrono::milliseconds(250);
+  constexpr auto kMinPause = std::chrono::milliseconds(10);
+  constexpr auto kMaxPause = std::chrono::milliseconds(250);
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  auto pause = kShortest;
+  auto pause = kMinPause;
   for (;;) {
     std::unique_lock lock(mutex_);
     const uint64_t seen = changes_;
@@ -109,7 +109,7 @@ void BackoffFileStore::wait(const std::vector<std::string>& keys, const std::chr
     lock.lock();
     if (std::chrono::steady_clock::now() > deadline) break;
     changed_.wait_for(lock, pause, [&] { return changes_ != seen; });
-    pause = std::min(2 * pause, kLongest);
+    pause = std::min(2 * pause, kMaxPause);
   }
   TORCH_CHECK_WITH(DistStoreError, false, "the keys were not set within ", timeout.count(), " ms: ", keys.front());
 }

@@ -47,10 +47,10 @@ inline std::string present(int rank) {
 inline std::string connected(int rank) {
   return "connected/" + std::to_string(rank);
 }
-/// Set when the rank has left its group: kClosed in order, kGaveUp because of an error. Its report follows in the next
-/// lines.
+/// Set when the rank has left its group: kClosed in order, kLeftOnError because of an error. Its report follows in the
+/// next lines.
 inline constexpr const char* kClosed = "closed";
-inline constexpr const char* kGaveUp = "gave up";
+inline constexpr const char* kLeftOnError = "gave up";
 inline std::string exited(int rank) {
   return "exited/" + std::to_string(rank);
 }

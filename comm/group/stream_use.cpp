@@ -10,7 +10,7 @@ std::optional<c10::Stream> current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-void used_on(const at::Tensor& tensor, c10::Stream stream) {
+void record_stream(const at::Tensor& tensor, c10::Stream stream) {
   if (tensor.is_sparse()) {  // no memory of its own
     tensor._indices().record_stream(stream);
     tensor._values().record_stream(stream);
@@ -19,20 +19,20 @@ void used_on(const at::Tensor& tensor, c10::Stream stream) {
   tensor.record_stream(stream);
 }
 
-void used_here(const at::Tensor& tensor) {
+void record_current_stream(const at::Tensor& tensor) {
   if (!tensor.defined()) return;
-  if (const auto stream = current_stream(tensor.device())) used_on(tensor, *stream);
+  if (const auto stream = current_stream(tensor.device())) record_stream(tensor, *stream);
 }
 
-void used_here(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) used_here(tensor);
+void record_current_stream(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) record_current_stream(tensor);
 }
 
 StreamOrigin::StreamOrigin(const std::vector<at::Tensor>& tensors) {
   if (!tensors.empty() && tensors[0].defined()) stream_ = current_stream(tensors[0].device());
 }
 
-void StreamOrigin::follow_here() const {
+void StreamOrigin::wait_in_current_stream() const {
   if (!stream_) return;
   const auto here = current_stream(stream_->device());
   if (here == stream_) return;

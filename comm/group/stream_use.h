@@ -15,11 +15,11 @@ std::optional<c10::Stream> current_stream(c10::Device device);
 
 /// Tells the allocator that `stream` uses the memory of `tensor`, also a sparse one: once freed, the memory is given
 /// out again only when the stream has executed what is queued on it by then.
-void used_on(const at::Tensor& tensor, c10::Stream stream);
+void record_stream(const at::Tensor& tensor, c10::Stream stream);
 
 /// The same for the current stream of the tensor's device. Undefined tensors are left out.
-void used_here(const at::Tensor& tensor);
-void used_here(const std::vector<at::Tensor>& tensors);
+void record_current_stream(const at::Tensor& tensor);
+void record_current_stream(const std::vector<at::Tensor>& tensors);
 
 /// The stream on which temporary tensors were made.
 class StreamOrigin {
@@ -29,7 +29,7 @@ class StreamOrigin {
 
   /// If the current stream is another one by now: that one waits for what is queued here so far, so that memory that
   /// was allocated there may be freed.
-  void follow_here() const;
+  void wait_in_current_stream() const;
 
  private:
   std::optional<c10::Stream> stream_;

@@ -60,7 +60,7 @@ class Connection {
     path_ = state.path() + keys::subgroup(plan_.number) + "/";
     for (const int rank : plan_.ranks) members_.push_back(state.members()[static_cast<size_t>(rank)]);
     if (const Store store = state.store()) {
-      own_ = c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(plan_.number), store);
+      group_store_ = c10::make_intrusive<c10d::PrefixStore>(keys::subgroup(plan_.number), store);
     }
   }
 
@@ -70,7 +70,7 @@ class Connection {
             .backends = plan_.backends,
             .device = parent_.device(),
             .timeout = plan_.timeout,
-            .store = own_,
+            .store = group_store_,
             .group = nullptr,
             .in_process = state.in_process(),
             .job = state.job(),
@@ -82,8 +82,8 @@ class Connection {
     GroupState& state = parent_.state();
     const auto c10d_parent = state.group("connecting a sub-group");
     try {
-      if (own_) {
-        own_->set(keys::present(info_.rank), std::string("1"));
+      if (group_store_) {
+        group_store_->set(keys::present(info_.rank), std::string("1"));
         await_members(is_closed);
       }
       // torch.distributed names groups by a counter; those of a sub-group are below its keys.
@@ -105,7 +105,7 @@ class Connection {
       throw std::runtime_error(who(info_) + ": " + plan_.subject + " (backend " + plan_.backends.text() +
                                "): " + message_of(error) +
                                connect_failure_cause({.info = info_,
-                                                      .store = own_,
+                                                      .store = group_store_,
                                                       .job = state.job(),
                                                       .path = path_,
                                                       .members = members_,
@@ -123,14 +123,15 @@ class Connection {
   // times. A member that has closed the group, has left the job or has ended never arrives.
   void await_members(const std::function<bool()>& is_closed) const {
     constexpr milliseconds kFirst{50};
-    constexpr milliseconds kLongest{500};
+    constexpr milliseconds kMaxSlice{500};
     std::vector<std::string> keys;
     for (int rank = 0; rank < info_.world_size; ++rank) {
       if (rank != info_.rank && !runs_python(rank)) keys.push_back(keys::present(rank));
     }
     if (keys.empty()) return;
     const auto deadline = Clock::now() + plan_.timeout;
-    for (milliseconds slice = kFirst; !wait_until_set(*own_, keys, slice); slice = std::min(2 * slice, kLongest)) {
+    for (milliseconds slice = kFirst; !wait_until_set(*group_store_, keys, slice);
+         slice = std::min(2 * slice, kMaxSlice)) {
       if (is_closed()) throw MemberGone("the group was closed while it was being connected");
       refuse_if_any_is_gone();
       if (Clock::now() > deadline) {
@@ -143,12 +144,12 @@ class Connection {
   // While backends connect, they do not notice that a member has ended or that this rank has closed the group.
   ConnectedGroup connect_watched(const GroupPlan& group, const std::function<bool()>& is_closed) const {
     if (group.device.is_cuda()) return connect_group(group);  // the calling thread's current device matters
-    constexpr milliseconds kBetweenLooks{200};
+    constexpr milliseconds kCheckInterval{200};
     std::packaged_task<ConnectedGroup()> task([group] { return connect_group(group); });
     std::future<ConnectedGroup> connected = task.get_future();
     std::thread thread(std::move(task));
     try {
-      while (connected.wait_for(kBetweenLooks) != std::future_status::ready) {
+      while (connected.wait_for(kCheckInterval) != std::future_status::ready) {
         if (is_closed()) throw MemberGone("the group was closed while it was being connected");
         refuse_if_any_is_gone();
       }
@@ -168,14 +169,15 @@ class Connection {
     for (const int rank : others) refuse_if_gone(rank);
     for (const int rank : others) {
       // connect() adds to the message which ranks the other member has missed.
-      if (own_->check({keys::failed(rank)})) throw std::runtime_error(name_of(rank) + " has given up connecting");
+      if (group_store_->check({keys::failed(rank)}))
+        throw std::runtime_error(name_of(rank) + " has given up connecting");
     }
   }
 
   void refuse_if_gone(int rank) const {
     const JobServices& job = parent_.unconnected_state().job();
     const int in_job = members_[static_cast<size_t>(rank)];
-    if (own_->check({keys::exited(rank)})) throw MemberGone(name_of(rank) + " has closed this group");
+    if (group_store_->check({keys::exited(rank)})) throw MemberGone(name_of(rank) + " has closed this group");
     if (job.store->check({keys::exited(in_job)}) || job.store->check({keys::closing(in_job)})) {
       throw MemberGone(name_of(rank) + " has left the job");
     }
@@ -203,7 +205,7 @@ class Connection {
   RankInfo info_;
   std::string path_;
   std::vector<int> members_;  // their numbers in the job
-  Store own_;                 // our own keys of the group; null where there is no store
+  Store group_store_;         // our own keys of the group; null where there is no store
 };
 
 }  // namespace

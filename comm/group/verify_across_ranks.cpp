@@ -41,10 +41,10 @@ std::string digest(const std::string& text) {
   return std::to_string(hash) + "/" + std::to_string(text.size());
 }
 
-std::string shown(const std::vector<std::string>& lines, size_t index) {
-  constexpr size_t kLongestShown = 300;
+std::string truncated(const std::vector<std::string>& lines, size_t index) {
+  constexpr size_t kMaxShownLength = 300;
   if (index >= lines.size()) return "nothing more";
-  return lines[index].size() <= kLongestShown ? lines[index] : lines[index].substr(0, kLongestShown) + "...";
+  return lines[index].size() <= kMaxShownLength ? lines[index] : lines[index].substr(0, kMaxShownLength) + "...";
 }
 
 bool runs_this_library(c10d::Store& store, int rank) {
@@ -147,10 +147,11 @@ class Comparison {
     const auto b = split_lines(text_of(text_key(second)));
     size_t index = 0;
     while (index < a.size() && index < b.size() && a[index] == b[index]) ++index;
-    const std::string of_second = "rank " + std::to_string(second) + " has " + shown(b, index);
+    const std::string of_second = "rank " + std::to_string(second) + " has " + truncated(b, index);
     const std::string begin = subject + " differ; the first difference: ";
-    if (!has_majority) return begin + "rank " + std::to_string(first) + " has " + shown(a, index) + ", " + of_second;
-    return begin + of_second + ", the others " + shown(a, index);
+    if (!has_majority)
+      return begin + "rank " + std::to_string(first) + " has " + truncated(a, index) + ", " + of_second;
+    return begin + of_second + ", the others " + truncated(a, index);
   }
 
   static const std::string& text_id(const std::map<std::string, std::vector<int>>& by_digest, int rank) {

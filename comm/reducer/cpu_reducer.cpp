@@ -19,7 +19,7 @@ namespace {
 // Gradients on their way into buckets, with the bits of c10d::Reducer's operators.
 
 // Up to here an operator's preparations cost more than the numbers.
-constexpr int64_t kFewNumbers = int64_t{16} << 10;
+constexpr int64_t kSmallGradientSize = int64_t{16} << 10;
 
 template <typename Number>
 void multiply(Number* __restrict to, const Number* __restrict from, int64_t count, Number factor) {
@@ -32,7 +32,7 @@ void divide_numbers(Number* numbers, int64_t count, Number by) {
 }
 
 bool is_simple(const at::Tensor& tensor) {
-  return tensor.numel() <= kFewNumbers && tensor.is_contiguous() && !tensor.requires_grad() && !tensor.is_neg();
+  return tensor.numel() <= kSmallGradientSize && tensor.is_contiguous() && !tensor.requires_grad() && !tensor.is_neg();
 }
 
 // Of the place's dtype, device, layout and number of elements.
@@ -95,7 +95,7 @@ bool CpuReducer::begin_step() {
   return true;
 }
 
-void CpuReducer::leave_step() {
+void CpuReducer::skip_step() {
   const std::lock_guard lock(mutex_);
   stage_ = Stage::kIdle;
 }
@@ -159,7 +159,7 @@ bool CpuReducer::take(size_t parameter, bool is_held) {
   put(gradient, parameter, memory);
   place.is_held = is_held;
   if (gradient.defined() && !is_held) gradient = memory;
-  if (--buckets_[place.bucket].pending == 0) send_full_ones();
+  if (--buckets_[place.bucket].pending == 0) send_full_buckets();
   return true;
 }
 
@@ -176,7 +176,7 @@ void CpuReducer::put(const at::Tensor& gradient, size_t parameter, const at::Ten
   }
 }
 
-void CpuReducer::send_full_ones() {
+void CpuReducer::send_full_buckets() {
   for (; next_ < buckets_.size() && buckets_[next_].pending == 0; ++next_) {
     if (next_ == 0) engine_->note(ReducerEngine::Moment::kFirstBucket);
     Bucket& bucket = buckets_[next_];
@@ -214,7 +214,7 @@ void CpuReducer::check_gradients() const {
   }
 }
 
-void CpuReducer::tell_engine() {
+void CpuReducer::report_ready_gradients() {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::kIdle) return;
   std::vector<size_t> ready;

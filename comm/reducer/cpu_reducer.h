@@ -26,7 +26,7 @@ class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
   /// has a communication hook.
   bool begin_step();
   /// c10d handles the next backward.
-  void leave_step();
+  void skip_step();
   /// In the backward thread: `parameter` has its gradient, which becomes the one in the bucket unless it `is_held`:
   /// then it is unchanged, and HeldGradients copies the mean into it. Returns false if c10d must handle the gradient:
   /// because no step is running, or because gradients have a graph (create_graph). Throws as c10d does if the parameter
@@ -35,7 +35,7 @@ class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
   /// Whether a step is running, that is, some gradients are not reduced yet.
   bool is_in_step() const;
   /// Call before c10d is asked whether the last step has reached every parameter, which it then knows.
-  void tell_engine();
+  void report_ready_gradients();
   /// Buckets have other memory, with the same places in it.
   void rebind_buckets();
   /// The engine's buckets are about to change, or have.
@@ -60,7 +60,7 @@ class CpuReducer : public std::enable_shared_from_this<CpuReducer> {
   void find_places();
   const at::Tensor& place_of(size_t parameter) const;
   void put(const at::Tensor& gradient, size_t parameter, const at::Tensor& place) const;
-  void send_full_ones();
+  void send_full_buckets();
   void finish(uint64_t step);
   void check_gradients() const;
   [[noreturn]] void refuse(size_t parameter, bool is_second) const;

@@ -16,7 +16,7 @@ bool has(const ForwardSpans::Span& span, uint64_t thread, uint64_t number) {
 }
 
 // Backwards of older forwards are not told apart from those of no forward. 40 KiB.
-constexpr int64_t kKept = 512;
+constexpr int64_t kMaxForwards = 512;
 
 }  // namespace
 
@@ -29,8 +29,8 @@ void ForwardSpans::end(int64_t forward, bool reduces) {
   const uint64_t thread = std::exchange(thread_, 0);
   const uint64_t end = at::sequence_number::peek();
   if (thread != at::RecordFunction::currentThreadId() || end == begin_) return;
-  if (spans_.size() >= size_t{2 * kKept}) {
-    std::erase_if(spans_, [&](const Span& span) { return span.forward <= forward - kKept; });
+  if (spans_.size() >= size_t{2 * kMaxForwards}) {
+    std::erase_if(spans_, [&](const Span& span) { return span.forward <= forward - kMaxForwards; });
   }
   const Span span{.thread = thread, .begin = begin_, .end = end, .forward = forward, .reduces = reduces};
   const auto is_before = [](const Span& left, const Span& right) {

@@ -14,15 +14,15 @@
 namespace ddp::detail {
 
 GradientRouter::GradientRouter(std::shared_ptr<ReductionContext> context, std::shared_ptr<ParameterGradients> gradients,
-                               std::shared_ptr<ReducerEngine> engine, std::shared_ptr<CpuReducer> own)
+                               std::shared_ptr<ReducerEngine> engine, std::shared_ptr<CpuReducer> cpu_reducer)
     : context_(std::move(context)),
       gradients_(std::move(gradients)),
       engine_(std::move(engine)),
-      own_(std::move(own)),
+      cpu_reducer_(std::move(cpu_reducer)),
       is_static_(context_->options().static_graph),
       finds_unused_(context_->options().find_unused_parameters && !is_static_),
       in_buckets_(context_->options().gradient_as_bucket_view),
-      kept_(context_->model().parameters, gradients_, engine_),
+      held_gradients_(context_->model().parameters, gradients_, engine_),
       taken_(context_->model().parameters.size(), 0),
       absent_(context_->model()) {}
 
@@ -49,7 +49,7 @@ void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bo
                                       bool counts_active_ranks) {
   const std::lock_guard lock(mutex_);
   mode_ = Mode::kIdle;  // also after a backward that threw
-  kept_.drop();
+  held_gradients_.drop();
   has_refused_ = false;
   frozen_.clear();
   for (size_t i = 0; i < taken_.size(); ++i) {
@@ -62,8 +62,8 @@ void GradientRouter::expect_reduction(const std::vector<at::Tensor>& outputs, bo
   missing_.clear();
   if (is_static_ && !knows_static_graph_) engine_->restart_static_count();
   // Inside join() only c10d's engine knows the number of ranks to divide by.
-  if (own_ && counts_active_ranks_) own_->leave_step();
-  if (own_ && !counts_active_ranks_ && own_->begin_step()) return;
+  if (cpu_reducer_ && counts_active_ranks_) cpu_reducer_->skip_step();
+  if (cpu_reducer_ && !counts_active_ranks_ && cpu_reducer_->begin_step()) return;
   std::vector<at::Tensor> looked_at;
   if (finds_unused_) {
     std::ranges::copy_if(outputs, std::back_inserter(looked_at), [](const auto& output) { return output.defined(); });
@@ -109,13 +109,13 @@ void GradientRouter::begin(size_t parameter) {
   watch_.begin(context_->model().parameters);
   renew_buckets();
   // c10d moves all gradients of a bucket when it allocates that.
-  if (in_buckets_ && context_->options().lazy_bucket_allocation) kept_.remember_all();
+  if (in_buckets_ && context_->options().lazy_bucket_allocation) held_gradients_.remember_all();
   if (!finds_unused_) return complete_frozen();
   engine_->forget_reset_gradients();
   if (!in_buckets_) return;
   // c10d moves them into buckets when the first gradient comes.
   for (const size_t unused : engine_->unused_parameters()) {
-    if (kept_.is_held(unused, {})) kept_.remember(unused);
+    if (held_gradients_.is_held(unused, {})) held_gradients_.remember(unused);
   }
 }
 
@@ -127,9 +127,9 @@ void GradientRouter::complete_frozen() {
     if (context_->model().parameters[i].requires_grad()) continue;
     frozen.push_back(i);
     taken_[i] = reduction_;
-    if (in_buckets_ && kept_.is_held(i, {})) kept_.remember(i);
+    if (in_buckets_ && held_gradients_.is_held(i, {})) held_gradients_.remember(i);
   }
-  complete_without(frozen);
+  mark_ready_without_gradient(frozen);
 }
 
 bool GradientRouter::is_in_reduced_backward() const {
@@ -155,12 +155,12 @@ void GradientRouter::prepare_again(size_t parameter) {
   }
   ++reduction_;
   is_repeating_ = true;
-  if (!own_ || !own_->begin_step()) engine_->prepare_again();
+  if (!cpu_reducer_ || !cpu_reducer_->begin_step()) engine_->prepare_again();
 }
 
 void GradientRouter::renew_buckets() {
-  if (!in_buckets_ || !kept_.renew_buckets()) return;
-  if (own_) own_->rebind_buckets();
+  if (!in_buckets_ || !held_gradients_.renew_buckets()) return;
+  if (cpu_reducer_) cpu_reducer_->rebind_buckets();
 }
 
 bool GradientRouter::take(size_t parameter, const at::Tensor& incoming) {
@@ -176,15 +176,15 @@ bool GradientRouter::take(size_t parameter, const at::Tensor& incoming) {
   taken_[parameter] = reduction_;
   missing_.erase(parameter);
   if (is_repeating_static()) return false;  // c10d would count it as another use of the parameter
-  const bool is_held = in_buckets_ && !at::GradMode::is_enabled() && kept_.is_held(parameter, incoming);
-  if (is_held) kept_.remember(parameter);
-  if (own_ && own_->take(parameter, is_held)) return true;
+  const bool is_held = in_buckets_ && !at::GradMode::is_enabled() && held_gradients_.is_held(parameter, incoming);
+  if (is_held) held_gradients_.remember(parameter);
+  if (cpu_reducer_ && cpu_reducer_->take(parameter, is_held)) return true;
   engine_->autograd_hook(parameter);
   return false;
 }
 
 bool GradientRouter::is_reducing() const {
-  return engine_->is_reducing() || (own_ && own_->is_in_step());
+  return engine_->is_reducing() || (cpu_reducer_ && cpu_reducer_->is_in_step());
 }
 
 bool GradientRouter::end_backward(bool is_outermost) {
@@ -205,7 +205,7 @@ bool GradientRouter::end_backward(bool is_outermost) {
 // Returns true when that has been started or done, and the end of backward has to be looked at again.
 bool GradientRouter::try_complete_reduction() {
   if (is_static_ && (!knows_static_graph_ || is_repeating_)) {
-    if (in_buckets_) kept_.remember_all_held();
+    if (in_buckets_) held_gradients_.remember_all_held();
     context_->finishing_at_once([this] { engine_->finish_static_backward(is_repeating_static()); });
     return true;
   }
@@ -218,14 +218,15 @@ bool GradientRouter::try_complete_reduction() {
     // then.
     missing_.insert(unexplained.begin(), unexplained.end());
   }
-  complete_without(missing);
+  mark_ready_without_gradient(missing);
   return true;
 }
 
-void GradientRouter::complete_without(const std::vector<size_t>& parameters) {
+void GradientRouter::mark_ready_without_gradient(const std::vector<size_t>& parameters) {
   for (const size_t parameter : parameters) {
     if (!finds_unused_) absent_.fill(parameter);
-    if (!own_ || !own_->take(parameter, kept_.is_remembered(parameter))) engine_->complete_without(parameter);
+    if (!cpu_reducer_ || !cpu_reducer_->take(parameter, held_gradients_.is_remembered(parameter)))
+      engine_->mark_ready_without_gradient(parameter);
   }
 }
 
@@ -236,7 +237,7 @@ std::vector<size_t> GradientRouter::find_missing() {
   for (size_t i = 0; i < taken_.size(); ++i) {
     if (taken_[i] == reduction_ || is_unused.contains(i)) continue;
     missing.push_back(i);
-    if (in_buckets_ && kept_.is_held(i, {})) kept_.remember(i);
+    if (in_buckets_ && held_gradients_.is_held(i, {})) held_gradients_.remember(i);
   }
   return missing;
 }
@@ -272,7 +273,7 @@ void GradientRouter::refuse_after_missing_gradients() {
 void GradientRouter::refuse_unfinished() {
   has_refused_ = true;
   try {
-    if (own_) own_->tell_engine();
+    if (cpu_reducer_) cpu_reducer_->report_ready_gradients();
     engine_->refuse_unfinished();
   } catch (const std::exception& error) {
     throw std::runtime_error(context_->rank() + ": " + with_parameter_names(error, context_->model().names));
@@ -283,7 +284,7 @@ void GradientRouter::finish() {
   classifier_.finish_reduction();
   engine_->fix_gradient_order();
   absent_.take_back();
-  kept_.give_back();
+  held_gradients_.restore_gradients();
   if (!is_static_ || knows_static_graph_) return;
   knows_static_graph_ = true;
   // Ranks that took part from the beginning find the order of the gradients in the next backward.
@@ -300,7 +301,7 @@ void GradientRouter::abandon_backward() {
   const std::lock_guard lock(mutex_);
   if (mode_ == Mode::kReducing && !has_refused_) has_thrown_ = true;
   mode_ = Mode::kIdle;
-  kept_.drop();
+  held_gradients_.drop();
   absent_.drop();
 }
 
@@ -317,7 +318,7 @@ void GradientRouter::refuse_changed_parameters() const {
 }
 
 bool GradientRouter::is_in_bucket(size_t parameter, const at::Tensor& view) const {
-  return !kept_.has_given_back(parameter) && engine_->is_in_bucket(parameter, view);
+  return !held_gradients_.has_restored(parameter) && engine_->is_in_bucket(parameter, view);
 }
 
 std::string GradientRouter::name_of(size_t parameter) const {

@@ -27,9 +27,9 @@ namespace ddp::detail {
 /// In a std::shared_ptr: ParameterGradients refers to it weakly.
 class GradientRouter final : public ParameterGradients::Listener {
  public:
-  /// `own` is null where c10d's engine reduces every step.
+  /// `cpu_reducer` is null where c10d's engine reduces every step.
   GradientRouter(std::shared_ptr<ReductionContext> context, std::shared_ptr<ParameterGradients> gradients,
-                 std::shared_ptr<ReducerEngine> engine, std::shared_ptr<CpuReducer> own);
+                 std::shared_ptr<ReducerEngine> engine, std::shared_ptr<CpuReducer> cpu_reducer);
   /// A backward of a forward that shall reduce throws from now on.
   ~GradientRouter() override;
   GradientRouter(const GradientRouter&) = delete;
@@ -64,7 +64,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   /// brought some parameters' gradients, or one of them has thrown while they were reduced.
   void refuse_after_missing_gradients();
 
-  HeldGradients& kept() { return kept_; }
+  HeldGradients& held_gradients() { return held_gradients_; }
   /// A message for a program that ends after a backward that left parameters without gradient; "" if all parameters got
   /// one.
   std::string unfinished() const;
@@ -83,7 +83,7 @@ class GradientRouter final : public ParameterGradients::Listener {
   void renew_buckets();
   bool try_complete_reduction();
   bool is_repeating_static() const { return is_static_ && is_repeating_; }
-  void complete_without(const std::vector<size_t>& parameters);
+  void mark_ready_without_gradient(const std::vector<size_t>& parameters);
   std::vector<size_t> find_missing();
   std::string names_of_missing() const;
   void refuse_unfinished();
@@ -95,14 +95,14 @@ class GradientRouter final : public ParameterGradients::Listener {
   const std::shared_ptr<ReductionContext> context_;
   const std::shared_ptr<ParameterGradients> gradients_;
   const std::shared_ptr<ReducerEngine> engine_;
-  const std::shared_ptr<CpuReducer> own_;
+  const std::shared_ptr<CpuReducer> cpu_reducer_;
   const bool is_static_;
   const bool finds_unused_;
   const bool in_buckets_;
   std::atomic<bool> sync_enabled_{true};
   mutable std::mutex mutex_;  // backwards may run in several threads
   BackwardClassifier classifier_;
-  HeldGradients kept_;
+  HeldGradients held_gradients_;
   Mode mode_ = Mode::kIdle;
   bool counts_active_ranks_ = false;
   std::atomic<bool> knows_static_graph_{false};

@@ -42,7 +42,7 @@ HeldGradients::HeldGradients(std::vector<at::Tensor> parameters, std::shared_ptr
       gradients_(std::move(gradients)),
       engine_(std::move(engine)),
       is_remembered_(parameters_.size(), false),
-      has_given_back_(parameters_.size(), false) {}
+      has_restored_(parameters_.size(), false) {}
 
 void HeldGradients::find_buckets() {
   for (std::vector<size_t>& indices : engine_->assignment()) {
@@ -51,7 +51,7 @@ void HeldGradients::find_buckets() {
 }
 
 bool HeldGradients::renew_buckets() {
-  has_given_back_.assign(has_given_back_.size(), false);
+  has_restored_.assign(has_restored_.size(), false);
   if (buckets_.empty()) find_buckets();
   bool any = false;
   for (size_t number = 0; number < buckets_.size(); ++number) {
@@ -63,7 +63,7 @@ bool HeldGradients::renew_buckets() {
     for (const size_t parameter : buckets_[number].parameters) gradients_->forget(parameter);
     engine_->renew_bucket(number);
     buckets_[number].known_holders = 0;
-    ++renewals_;
+    ++renewed_buckets_;
     any = true;
   }
   return any;
@@ -140,11 +140,11 @@ void HeldGradients::drop() {
   for (const ReplacedGradient& each : std::exchange(remembered_, {})) is_remembered_[each.parameter] = false;
 }
 
-void HeldGradients::give_back() {
+void HeldGradients::restore_gradients() {
   const at::NoGradGuard no_grad;
   for (ReplacedGradient& each : std::exchange(remembered_, {})) {
     is_remembered_[each.parameter] = false;
-    has_given_back_[each.parameter] = true;
+    has_restored_[each.parameter] = true;
     at::Tensor& gradient = parameters_[each.parameter].mutable_grad();
     if (gradient.defined() && gradient.is_same(each.gradient)) {  // the engine has left it in its place
       if (!gradient.is_same(gradients_->alias(each.parameter))) gradient.copy_(gradients_->alias(each.parameter));
@@ -156,19 +156,19 @@ void HeldGradients::give_back() {
 }
 
 // Views of a bucket that only the program has are indistinguishable: all of its gradients stay.
-ScopedGradientRemoval::ScopedGradientRemoval(const HeldGradients& kept)
-    : parameters_(kept.parameters_), gradients_(kept.parameters_.size()) {
+ScopedGradientRemoval::ScopedGradientRemoval(const HeldGradients& held)
+    : parameters_(held.parameters_), gradients_(held.parameters_.size()) {
   std::vector<bool> stays(parameters_.size(), false);
-  for (size_t number = 0; number < kept.engine_->bucket_count(); ++number) {
-    const at::Tensor& memory = kept.engine_->bucket_memory(number);
+  for (size_t number = 0; number < held.engine_->bucket_count(); ++number) {
+    const at::Tensor& memory = held.engine_->bucket_memory(number);
     if (!memory.defined() || memory.layout() != at::kStrided) continue;
-    const HeldGradients::Bucket bucket{.parameters = kept.engine_->assignment()[number], .known_holders = 0};
-    const bool all = memory_holders(memory) != kept.count_own_holders(number, bucket);
+    const HeldGradients::Bucket bucket{.parameters = held.engine_->assignment()[number], .known_holders = 0};
+    const bool all = memory_holders(memory) != held.count_own_holders(number, bucket);
     for (const size_t parameter : bucket.parameters) {
       const at::Tensor& gradient = parameters_[parameter].grad();
       if (!gradient.defined() || gradient.layout() != at::kStrided) continue;
-      const bool is_alias = gradient.is_same(kept.gradients_->alias(parameter));
-      stays[parameter] = is_alias ? all || holders(gradient) > 2 : kept.is_held(parameter, {});
+      const bool is_alias = gradient.is_same(held.gradients_->alias(parameter));
+      stays[parameter] = is_alias ? all || holders(gradient) > 2 : held.is_held(parameter, {});
     }
   }
   take(stays);

@@ -31,20 +31,20 @@ class HeldGradients {
   /// Whether the program holds p.grad() of `parameter` or its memory, so that it has to stay the tensor that it is.
   /// `incoming`: the gradient that autograd has accumulated in this call and still holds; may be undefined.
   bool is_held(size_t parameter, const at::Tensor& incoming) const;
-  /// Remembers p.grad() of `parameter`, which the engine may replace; give_back() makes it p.grad() again, with the
-  /// reduced values.
+  /// Remembers p.grad() of `parameter`, which the engine may replace; restore_gradients() makes it p.grad() again, with
+  /// the reduced values.
   void remember(size_t parameter);
   void remember_all_held();
   void remember_all();
   bool is_remembered(size_t parameter) const { return is_remembered_[parameter]; }
-  void give_back();
-  /// give_back() has made a tensor of the program p.grad() of `parameter` in this reduction.
-  bool has_given_back(size_t parameter) const { return has_given_back_[parameter]; }
+  void restore_gradients();
+  /// restore_gradients() has made a tensor of the program p.grad() of `parameter` in this reduction.
+  bool has_restored(size_t parameter) const { return has_restored_[parameter]; }
   /// Those of a step that failed.
   void drop();
 
   /// How often a bucket got new memory.
-  int64_t renewals() const { return renewals_; }
+  int64_t renewed_buckets() const { return renewed_buckets_; }
   /// The engine has other buckets now.
   void forget() { buckets_.clear(); }
 
@@ -70,15 +70,15 @@ class HeldGradients {
   std::vector<Bucket> buckets_;
   std::vector<ReplacedGradient> remembered_;
   std::vector<bool> is_remembered_;  // for each parameter
-  std::vector<bool> has_given_back_;
-  int64_t renewals_ = 0;
+  std::vector<bool> has_restored_;
+  int64_t renewed_buckets_ = 0;
 };
 
 /// Takes p.grad() from the parameters whose gradients the program holds, and gives it back at its end. Meanwhile c10d
 /// makes other buckets, to which it would move every gradient.
 class ScopedGradientRemoval {
  public:
-  explicit ScopedGradientRemoval(const HeldGradients& kept);
+  explicit ScopedGradientRemoval(const HeldGradients& held);
   /// Before there are buckets.
   explicit ScopedGradientRemoval(const std::vector<at::Tensor>& parameters);
   ~ScopedGradientRemoval();

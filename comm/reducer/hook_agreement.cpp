@@ -22,8 +22,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 // Ranks of a first step come within this; the last one of all never waits, and sends no bucket where they differ.
-constexpr auto kPatience = 1s;
-constexpr auto kShortPause = 100us;
+constexpr auto kAgreementTimeout = 1s;
+constexpr auto kPollPause = 100us;
 constexpr size_t kNameBytes = 128;
 
 at::Tensor padded_bytes(const std::string& name) {
@@ -42,7 +42,7 @@ std::vector<std::string> to_names(const at::Tensor& bytes, int count) {
   return names;
 }
 
-std::string shown(const std::string& name) {
+std::string truncated(const std::string& name) {
   return name.empty() ? "none" : "'" + name + "'";
 }
 
@@ -56,9 +56,9 @@ std::string hook_difference(const std::vector<std::string>& names) {
   const std::string& expected = usual == names.end() ? names.front() : *usual;
   const auto other = std::ranges::find_if(names, [&](const std::string& name) { return name != expected; });
   if (other == names.end()) return "";
-  const std::string of_other = "rank " + std::to_string(other - names.begin()) + " has " + shown(*other);
-  return usual == names.end() ? "rank 0 has " + shown(expected) + ", " + of_other
-                              : of_other + ", the others " + shown(expected);
+  const std::string of_other = "rank " + std::to_string(other - names.begin()) + " has " + truncated(*other);
+  return usual == names.end() ? "rank 0 has " + truncated(expected) + ", " + of_other
+                              : of_other + ", the others " + truncated(expected);
 }
 
 void HookAgreement::set(std::string name) {
@@ -75,18 +75,19 @@ bool HookAgreement::begin(const GroupHandle& group, const std::shared_ptr<Reduct
   const c10::Device device = host_value_device(group);
   at::Tensor own = padded_bytes(name_).to(device);
   at::Tensor names = at::empty({static_cast<int64_t>(kNameBytes) * group.size()}, own.options());
-  const LoggedCollective collective(group, "comparison of the communication hooks (" + shown(name_) + " here)", note);
+  const LoggedCollective collective(group, "comparison of the communication hooks (" + truncated(name_) + " here)",
+                                    note);
   const WorkPtr work = collective.start(
       [&] { return versions::all_gather_single(*group.state().group("DistributedDataParallel"), names, own, {}); });
   under_way_.emplace(Comparison{group, note, collective, names, work});
-  for (const auto end = Clock::now() + kPatience; !work->isCompleted() && Clock::now() < end;)
-    std::this_thread::sleep_for(kShortPause);
+  for (const auto end = Clock::now() + kAgreementTimeout; !work->isCompleted() && Clock::now() < end;)
+    std::this_thread::sleep_for(kPollPause);
   if (!work->isCompleted()) return true;
-  settle();
+  finish_comparison();
   return false;
 }
 
-void HookAgreement::settle() {
+void HookAgreement::finish_comparison() {
   if (!under_way_) return;
   const Comparison comparison = *std::exchange(under_way_, std::nullopt);
   compare(comparison);

@@ -26,11 +26,11 @@ class HookAgreement {
   /// Compares the names with the other ranks' by one small all-gather, once after each set() and once without. Every
   /// rank must call it before it reduces anything, in the same place among its collectives of the group. Throws
   /// std::runtime_error on every rank when they differ, and writes it into `note`. Waits for the others for a short
-  /// while only, since ranks may reduce models of other groups in another order: true if settle() has to be called
-  /// before the sums are used. Where ranks run Python nothing is compared.
+  /// while only, since ranks may reduce models of other groups in another order: true if finish_comparison() has to be
+  /// called before the sums are used. Where ranks run Python nothing is compared.
   bool begin(const GroupHandle& group, const std::shared_ptr<ReductionFailure>& note);
   /// Waits for what begin() has started, if it has not ended. Throws as begin().
-  void settle();
+  void finish_comparison();
 
  private:
   struct Comparison {

@@ -6,10 +6,10 @@
 namespace ddp::detail {
 namespace {
 
-constexpr size_t kLookedAt = 8;
+constexpr size_t kMaxCheckedParameters = 8;
 
 // In its middle, as bytes. An embedding's first row may be one that gets no gradient.
-uint64_t number_of(const at::Tensor& parameter) {
+uint64_t middle_bytes(const at::Tensor& parameter) {
   if (!parameter.is_cpu() || parameter.layout() != at::kStrided || parameter.numel() == 0) return 0;
   const size_t size = parameter.element_size();
   const size_t place = parameter.is_contiguous() ? static_cast<size_t>(parameter.numel()) / 2 : 0;
@@ -19,10 +19,11 @@ uint64_t number_of(const at::Tensor& parameter) {
   return number;
 }
 
-// Calls `look` with every parameter's index, or with those of kLookedAt parameters from the first to the last.
+// Calls `look` with every parameter's index, or with those of kMaxCheckedParameters parameters from the first to the
+// last.
 template <typename Look>
-void some_of(size_t count, Look look) {
-  const size_t chosen = std::min(count, kLookedAt);
+void for_sampled_parameters(size_t count, Look look) {
+  const size_t chosen = std::min(count, kMaxCheckedParameters);
   for (size_t i = 0; i < chosen; ++i) look(chosen < 2 ? 0 : i * (count - 1) / (chosen - 1));
 }
 
@@ -32,7 +33,7 @@ void ParameterWatch::begin(const std::vector<at::Tensor>& parameters) {
   versions_.clear();
   for (const at::Tensor& parameter : parameters) versions_.push_back(static_cast<uint32_t>(parameter._version()));
   numbers_.clear();
-  some_of(parameters.size(), [&](size_t i) { numbers_.push_back(number_of(parameters[i])); });
+  for_sampled_parameters(parameters.size(), [&](size_t i) { numbers_.push_back(middle_bytes(parameters[i])); });
 }
 
 std::optional<size_t> ParameterWatch::changed(const std::vector<at::Tensor>& parameters) const {
@@ -42,8 +43,8 @@ std::optional<size_t> ParameterWatch::changed(const std::vector<at::Tensor>& par
   std::optional<size_t> found;
   auto before = numbers_.begin();
   if (before == numbers_.end()) return found;
-  some_of(parameters.size(), [&](size_t i) {
-    if (number_of(parameters[i]) != *before++ && !found) found = i;
+  for_sampled_parameters(parameters.size(), [&](size_t i) {
+    if (middle_bytes(parameters[i]) != *before++ && !found) found = i;
   });
   return found;
 }

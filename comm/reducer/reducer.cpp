@@ -52,10 +52,11 @@ GradientReducer::GradientReducer(ReducedModel model, const GroupHandle& group, c
   }
   const std::string beyond = unsupported_by_cpu_reducer(options, context_->model());
   if (options.own_engine.value_or(false)) refuse_own_reduction(beyond);
-  if (options.own_engine.value_or(beyond.empty())) own_ = std::make_shared<CpuReducer>(context_, engine_, gradients_);
+  if (options.own_engine.value_or(beyond.empty()))
+    cpu_reducer_ = std::make_shared<CpuReducer>(context_, engine_, gradients_);
   // One hook for each parameter, in place of the engine's own, which would be a second one.
   engine_->remove_autograd_hooks();
-  router_ = std::make_shared<GradientRouter>(context_, gradients_, engine_, own_);
+  router_ = std::make_shared<GradientRouter>(context_, gradients_, engine_, cpu_reducer_);
   gradients_->follow_backward(router_);
   gradients_->replace_views();  // of gradients of before, which are in buckets now
   if (options.comm_hook) register_comm_hook(options.comm_hook, "");
@@ -183,7 +184,7 @@ DdpLoggingData GradientReducer::logging_data() const {
     data.bucket_cap_settled = tuning_->is_finished();
   }
   data.bucket_bytes = engine_->bucket_bytes();
-  data.renewed_buckets = router_->kept().renewals();
+  data.renewed_buckets = router_->held_gradients().renewed_buckets();
   data.has_rebuilt_buckets = engine_->has_rebuilt();
   data.error = context_->failure()->get();
   for (const size_t index : engine_->unused_parameters())
@@ -228,7 +229,7 @@ void GradientReducer::rebuild() {
     gradients_->forget();  // aliases would keep the old buckets in memory beside the new ones
   }
   try {
-    if (own_) own_->tell_engine();
+    if (cpu_reducer_) cpu_reducer_->report_ready_gradients();
     rebuilt = engine_->rebuild_buckets();
   } catch (const std::exception& error) {
     if (!context_->failure()->get().empty()) throw;
@@ -241,14 +242,14 @@ void GradientReducer::rebuild() {
 
 std::unique_ptr<ScopedGradientRemoval> GradientReducer::remove_held_gradients() const {
   if (!context_->options().gradient_as_bucket_view) return nullptr;
-  return std::make_unique<ScopedGradientRemoval>(router_->kept());
+  return std::make_unique<ScopedGradientRemoval>(router_->held_gradients());
 }
 
 // Gradients that were there are in the new buckets now.
 void GradientReducer::regrouped() {
-  router_->kept().forget();
+  router_->held_gradients().forget();
   gradients_->replace_views();
-  if (own_) own_->forget();
+  if (cpu_reducer_) cpu_reducer_->forget();
 }
 
 void GradientReducer::refuse_own_reduction(const std::string& beyond) const {

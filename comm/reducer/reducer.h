@@ -102,8 +102,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   const std::shared_ptr<ParameterGradients> gradients_;
   int64_t reducing_forwards_ = 0;
   bool counts_active_ranks_ = false;
-  std::shared_ptr<ReducerEngine> engine_;  // late: it dies early, and its hooks refer to the parameters
-  std::shared_ptr<CpuReducer> own_;        // null where it cannot be used
+  std::shared_ptr<ReducerEngine> engine_;    // late: it dies early, and its hooks refer to the parameters
+  std::shared_ptr<CpuReducer> cpu_reducer_;  // null where it cannot be used
   std::shared_ptr<GradientRouter> router_;
   std::shared_ptr<c10d::Logger> logger_;
 };

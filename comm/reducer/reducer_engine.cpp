@@ -233,7 +233,7 @@ void ReducerEngine::forget_reset_gradients() {
   }
 }
 
-void ReducerEngine::complete_without(size_t parameter) {
+void ReducerEngine::mark_ready_without_gradient(size_t parameter) {
   const std::lock_guard lock(mutex_);
   if (should_rebuild_buckets()) push_rebuilt_params(parameter);
   mark_variable_ready(parameter);

@@ -78,7 +78,7 @@ class ReducerEngine final : public c10d::Reducer {
   /// reset since they came under no_sync() count as unused. c10d fails with an internal error for them.
   void forget_reset_gradients();
   /// In a backward: the reduction continues as if `parameter` were unused in it.
-  void complete_without(size_t parameter);
+  void mark_ready_without_gradient(size_t parameter);
   /// Throws in c10d's words when the last reduction was begun and not finished.
   void refuse_unfinished();
 

@@ -155,7 +155,7 @@ TensorFuture ReductionContext::finish_before_reducer(const PendingReduction& red
 // A running backward is not delayed; without one there is nothing to wait for later.
 void ReductionContext::compare_hooks() const {
   if (!hook_->begin(group_, failure_)) return;
-  at_end_of_backward([hook = hook_] { hook->settle(); });
+  at_end_of_backward([hook = hook_] { hook->finish_comparison(); });
 }
 
 void ReductionContext::at_end_of_backward(std::function<void()> step) const {

@@ -6,7 +6,7 @@
 namespace ddp::shm {
 namespace {
 
-constexpr int kLooks = 16;  // some 50 ns
+constexpr int kExtraSteps = 16;  // some 50 ns
 
 const char* name_of(Kind kind) {
   switch (kind) {
@@ -34,11 +34,12 @@ const char* name_of(Kind kind) {
   return "an unknown operation";
 }
 
-// "sum of float32", in the order of Operator and Number.
+// "sum of float32", in the order of Operator and DType.
 std::string arithmetic_of(const Signature& signature) {
   constexpr const char* kNames[] = {"sum", "average", "product", "minimum", "maximum", "and", "or", "xor"};
-  constexpr const char* kNumbers[] = {"float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"};
-  return std::string(kNames[signature.op % 8]) + " of " + kNumbers[signature.number % 8];
+  constexpr const char* kDTypeNames[] = {"float32", "float64", "float16", "bfloat16",
+                                         "int8",    "uint8",   "int32",   "int64"};
+  return std::string(kNames[signature.op % 8]) + " of " + kDTypeNames[signature.dtype % 8];
 }
 
 }  // namespace
@@ -65,14 +66,14 @@ bool Collective::advance(SlotAccess& slots, bool& moved) {
   }
   while (step(slots)) moved = true;
   // What comes at once is seen sooner from here than from the driver's next turn.
-  for (int look = 0; look < kLooks && !moved; ++look) moved = step(slots);
+  for (int look = 0; look < kExtraSteps && !moved; ++look) moved = step(slots);
   return taken_ == plan_.rounds;
 }
 
 // The oldest round first: it frees slots.
 bool Collective::step(SlotAccess& slots) {
   const uint64_t base = *base_;
-  if (taken_ < takeable() && may_take(slots)) {
+  if (taken_ < readable_rounds() && may_take(slots)) {
     take(slots, taken_);
     slots.taken(base + taken_++);
     return true;
@@ -145,25 +146,25 @@ Awaited Collective::awaited(const SlotAccess& slots) const {
       const bool is_there = is_for_combined ? slots.has_combined(rank, round) : slots.has_filled(rank, round);
       if (concerns && !is_there) awaited.ranks.push_back(rank);
     }
-    if (!awaited.ranks.empty()) awaited.cause = Cause::data_of(awaited.ranks.front());
+    if (!awaited.ranks.empty()) awaited.condition = WaitCondition::data_of(awaited.ranks.front());
     return awaited;
   }
   const int reader = slots.reader_of_slot(*base_ + filled_);
   if (reader != slots.rank()) {
     awaited.ranks.push_back(reader);
-    awaited.cause = Cause::free_slot_of(reader);
+    awaited.condition = WaitCondition::free_slot_of(reader);
   }
   return awaited;
 }
 
 // Who fills a later round waits for slots that this rank still reads.
-bool Collective::concerns_others() const {
+bool Collective::is_needed_by_others() const {
   return filled_ < plan_.rounds || (plan_.combines && combined_ < plan_.rounds) || taken_ + kSlots < plan_.rounds;
 }
 
 std::byte* Collective::slot(const SlotAccess& slots, int rank, uint64_t round) const {
   const uint64_t number = *base_ + round;
-  if (plan_.is_tiny) return slots.segment().slot_header(rank, number).tiny.data();
+  if (plan_.is_inline) return slots.segment().slot_header(rank, number).inline_data.data();
   return slots.segment().slot(rank, number);
 }
 

@@ -29,8 +29,8 @@ enum class Kind : uint8_t {
 /// "all_reduce of 4096 bytes", "broadcast of 8 bytes from rank 2".
 std::string text_of(const Signature& signature);
 
-// Up to here the bytes stand beside a rank's signature, and one wait does for both.
-inline constexpr size_t kTiny = sizeof(SlotHeader::tiny);
+// Data of at most this size is stored next to the signature of a rank, so that one wait is enough for both.
+inline constexpr size_t kInlineBytes = sizeof(SlotHeader::inline_data);
 
 inline uint64_t rounds_of(size_t bytes, size_t chunk) {
   return std::max<uint64_t>(1, (bytes + chunk - 1) / chunk);
@@ -45,17 +45,17 @@ class Collective : public JointOperation {
   void set_purpose(uint16_t purpose) final { plan_.signature.purpose = purpose; }
   bool advance(SlotAccess& slots, bool& moved) final;
   Awaited awaited(const SlotAccess& slots) const final;
-  bool concerns_others() const final;
+  bool is_needed_by_others() const final;
 
  protected:
   enum class Sources { kNone, kAll, kRoot };
 
-  /// What this rank does in each round; `signature`, `rounds` and `is_tiny` are equal on all ranks.
+  /// What this rank does in each round; `signature`, `rounds` and `is_inline` are equal on all ranks.
   struct Plan {
     Signature signature{};
     uint64_t rounds = 0;
-    bool is_tiny = false;   ///< what is filled fits SlotHeader::tiny
-    bool is_small = false;  ///< it is some lines in one slot: fetched beside the stamp, not after it
+    bool is_inline = false;  ///< what is filled fits SlotHeader::inline_data
+    bool is_small = false;   ///< it is some lines in one slot: fetched beside the stamp, not after it
     bool fills = true;
     bool combines = false;
     Sources takes_from = Sources::kAll;
@@ -78,7 +78,7 @@ class Collective : public JointOperation {
   bool may_take(SlotAccess& slots) const;
   bool may_combine(SlotAccess& slots) const;
   void check_signature(SlotAccess& slots, int rank, uint64_t round) const;
-  uint64_t takeable() const { return plan_.combines ? combined_ : filled_; }
+  uint64_t readable_rounds() const { return plan_.combines ? combined_ : filled_; }
   bool awaits_combined() const { return plan_.combines && taken_ < combined_; }
 
   Plan plan_;

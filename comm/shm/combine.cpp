@@ -8,9 +8,9 @@ extern const CombineLevel combine_avx2;
 extern const CombineLevel combine_avx512;
 #endif
 
-size_t size_of(Number number) {
-  constexpr size_t kSizes[kNumbers] = {4, 8, 2, 2, 1, 1, 4, 8};
-  return kSizes[static_cast<int>(number)];
+size_t size_of(DType dtype) {
+  constexpr size_t kSizes[kDTypes] = {4, 8, 2, 2, 1, 1, 4, 8};
+  return kSizes[static_cast<int>(dtype)];
 }
 
 int supported_combine_levels(const CombineLevel* (&levels)[3]) {
@@ -28,13 +28,13 @@ int supported_combine_levels(const CombineLevel* (&levels)[3]) {
   return count;
 }
 
-Combine find_combine(Number number, Operator op) {
+Combine find_combine(DType dtype, Operator op) {
   static const CombineLevel* const fastest = [] {
     const CombineLevel* levels[3];
     supported_combine_levels(levels);
     return levels[0];
   }();
-  return fastest->find(number, op);
+  return fastest->find(dtype, op);
 }
 
 }  // namespace ddp::shm

@@ -6,14 +6,14 @@
 
 namespace ddp::shm {
 
-enum class Number : uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kInt8, kUInt8, kInt32, kInt64 };
-inline constexpr int kNumbers = 8;
+enum class DType : uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kInt8, kUInt8, kInt32, kInt64 };
+inline constexpr int kDTypes = 8;
 
 enum class Operator : uint8_t { kSum, kAverage, kProduct, kMin, kMax, kAnd, kOr, kXor };
 inline constexpr int kOperators = 8;
 
 /// Bytes of one element.
-size_t size_of(Number number);
+size_t size_of(DType dtype);
 
 /// `out[i]` = ((sources[0][i] op sources[1][i]) op sources[2][i]) ..., `count` elements of `sources_count` >= 1
 /// sources; an average is divided by their number at the end. 16-bit numbers are kept in float32 until the end, or are
@@ -22,7 +22,7 @@ using Combine = void (*)(std::byte* out, const std::byte* const* sources, int so
                          bool round_each_step);
 
 /// Null for operations on the bits of floating-point numbers.
-using FindCombine = Combine (*)(Number number, Operator op);
+using FindCombine = Combine (*)(DType dtype, Operator op);
 
 /// One way to compile the loops.
 struct CombineLevel {
@@ -34,6 +34,6 @@ struct CombineLevel {
 int supported_combine_levels(const CombineLevel* (&levels)[3]);
 
 /// The fastest, or null.
-Combine find_combine(Number number, Operator op);
+Combine find_combine(DType dtype, Operator op);
 
 }  // namespace ddp::shm

@@ -15,30 +15,30 @@ namespace {
 constexpr size_t kBlock = 256;  // elements in flight, in the first-level cache
 
 template <typename T>
-struct Plain {
-  using Memory = T;
-  using Wide = T;
-  static Wide load(Memory value) { return value; }
-  static Memory store(Wide value) { return value; }
+struct NativeElement {
+  using StoredType = T;
+  using ComputeType = T;
+  static ComputeType load(StoredType value) { return value; }
+  static StoredType store(ComputeType value) { return value; }
 };
 
-struct Half {
-  using Memory = uint16_t;
-  using Wide = float;
-  static Wide load(Memory value) { return half_to_float(value); }
-  static Memory store(Wide value) { return float_to_half(value); }
+struct HalfElement {
+  using StoredType = uint16_t;
+  using ComputeType = float;
+  static ComputeType load(StoredType value) { return half_to_float(value); }
+  static StoredType store(ComputeType value) { return float_to_half(value); }
 };
 
-struct BFloat {
-  using Memory = uint16_t;
-  using Wide = float;
-  static Wide load(Memory value) { return bfloat_to_float(value); }
-  static Memory store(Wide value) { return float_to_bfloat(value); }
+struct BFloat16Element {
+  using StoredType = uint16_t;
+  using ComputeType = float;
+  static ComputeType load(StoredType value) { return bfloat_to_float(value); }
+  static StoredType store(ComputeType value) { return float_to_bfloat(value); }
 };
 
 // Signed integers wrap around as unsigned ones.
 template <typename T>
-auto raw(T value) {
+auto as_unsigned(T value) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<std::make_unsigned_t<T>>(value);
   } else {
@@ -48,8 +48,9 @@ auto raw(T value) {
 
 template <Operator kOperator, typename T>
 T apply(T a, T b) {
-  if constexpr (kOperator == Operator::kSum || kOperator == Operator::kAverage) return static_cast<T>(raw(a) + raw(b));
-  if constexpr (kOperator == Operator::kProduct) return static_cast<T>(raw(a) * raw(b));
+  if constexpr (kOperator == Operator::kSum || kOperator == Operator::kAverage)
+    return static_cast<T>(as_unsigned(a) + as_unsigned(b));
+  if constexpr (kOperator == Operator::kProduct) return static_cast<T>(as_unsigned(a) * as_unsigned(b));
   if constexpr (kOperator == Operator::kMin) return b < a ? b : a;
   if constexpr (kOperator == Operator::kMax) return a < b ? b : a;
   if constexpr (std::is_integral_v<T>) {
@@ -59,96 +60,96 @@ T apply(T a, T b) {
   }
 }
 
-template <typename Kind, Operator kOperator>
-void combine_two(typename Kind::Memory* out, const typename Kind::Memory* a, const typename Kind::Memory* b,
-                 size_t count) {
-  using Wide = typename Kind::Wide;
+template <typename Element, Operator kOperator>
+void combine_two(typename Element::StoredType* out, const typename Element::StoredType* a,
+                 const typename Element::StoredType* b, size_t count) {
+  using ComputeType = typename Element::ComputeType;
   for (size_t i = 0; i < count; ++i) {
-    Wide value = apply<kOperator>(Kind::load(a[i]), Kind::load(b[i]));
-    if constexpr (kOperator == Operator::kAverage) value = static_cast<Wide>(value / Wide{2});
-    out[i] = Kind::store(value);
+    ComputeType value = apply<kOperator>(Element::load(a[i]), Element::load(b[i]));
+    if constexpr (kOperator == Operator::kAverage) value = static_cast<ComputeType>(value / ComputeType{2});
+    out[i] = Element::store(value);
   }
 }
 
-template <typename Kind, Operator kOperator>
-void combine_block(typename Kind::Memory* out, const typename Kind::Memory* const* sources, int sources_count,
-                   size_t begin, size_t count, bool round_each_step) {
-  using Wide = typename Kind::Wide;
-  Wide values[kBlock];
-  for (size_t i = 0; i < count; ++i) values[i] = Kind::load(sources[0][begin + i]);
+template <typename Element, Operator kOperator>
+void combine_block(typename Element::StoredType* out, const typename Element::StoredType* const* sources,
+                   int sources_count, size_t begin, size_t count, bool round_each_step) {
+  using ComputeType = typename Element::ComputeType;
+  ComputeType values[kBlock];
+  for (size_t i = 0; i < count; ++i) values[i] = Element::load(sources[0][begin + i]);
   for (int source = 1; source < sources_count; ++source) {
-    const typename Kind::Memory* from = sources[source] + begin;
-    for (size_t i = 0; i < count; ++i) values[i] = apply<kOperator>(values[i], Kind::load(from[i]));
-    if constexpr (!std::is_same_v<Wide, typename Kind::Memory>) {
+    const typename Element::StoredType* from = sources[source] + begin;
+    for (size_t i = 0; i < count; ++i) values[i] = apply<kOperator>(values[i], Element::load(from[i]));
+    if constexpr (!std::is_same_v<ComputeType, typename Element::StoredType>) {
       if (!round_each_step) continue;
-      for (size_t i = 0; i < count; ++i) values[i] = Kind::load(Kind::store(values[i]));
+      for (size_t i = 0; i < count; ++i) values[i] = Element::load(Element::store(values[i]));
     }
   }
   if constexpr (kOperator == Operator::kAverage) {
-    const auto divisor = static_cast<Wide>(sources_count);
-    for (size_t i = 0; i < count; ++i) values[i] = static_cast<Wide>(values[i] / divisor);
+    const auto divisor = static_cast<ComputeType>(sources_count);
+    for (size_t i = 0; i < count; ++i) values[i] = static_cast<ComputeType>(values[i] / divisor);
   }
-  for (size_t i = 0; i < count; ++i) out[begin + i] = Kind::store(values[i]);
+  for (size_t i = 0; i < count; ++i) out[begin + i] = Element::store(values[i]);
 }
 
-template <typename Kind, Operator kOperator>
+template <typename Element, Operator kOperator>
 void combine(std::byte* out_bytes, const std::byte* const* source_bytes, int sources_count, size_t count,
              bool round_each_step) {
-  using Memory = typename Kind::Memory;
-  auto* out = reinterpret_cast<Memory*>(out_bytes);
-  const auto* sources = reinterpret_cast<const Memory* const*>(source_bytes);
+  using StoredType = typename Element::StoredType;
+  auto* out = reinterpret_cast<StoredType*>(out_bytes);
+  const auto* sources = reinterpret_cast<const StoredType* const*>(source_bytes);
   if (sources_count == 2) {
-    combine_two<Kind, kOperator>(out, sources[0], sources[1], count);
+    combine_two<Element, kOperator>(out, sources[0], sources[1], count);
     return;
   }
   for (size_t begin = 0; begin < count; begin += kBlock) {
-    combine_block<Kind, kOperator>(out, sources, sources_count, begin, std::min(kBlock, count - begin),
-                                   round_each_step);
+    combine_block<Element, kOperator>(out, sources, sources_count, begin, std::min(kBlock, count - begin),
+                                      round_each_step);
   }
 }
 
-template <typename Kind>
+template <typename Element>
 Combine find_operator(Operator op) {
   switch (op) {
     case Operator::kSum:
-      return combine<Kind, Operator::kSum>;
+      return combine<Element, Operator::kSum>;
     case Operator::kAverage:
-      return combine<Kind, Operator::kAverage>;
+      return combine<Element, Operator::kAverage>;
     case Operator::kProduct:
-      return combine<Kind, Operator::kProduct>;
+      return combine<Element, Operator::kProduct>;
     case Operator::kMin:
-      return combine<Kind, Operator::kMin>;
+      return combine<Element, Operator::kMin>;
     case Operator::kMax:
-      return combine<Kind, Operator::kMax>;
+      return combine<Element, Operator::kMax>;
     default:
       break;
   }
-  if constexpr (std::is_integral_v<typename Kind::Wide>) {
-    if (op == Operator::kAnd) return combine<Kind, Operator::kAnd>;
-    if (op == Operator::kOr) return combine<Kind, Operator::kOr>;
-    if (op == Operator::kXor) return combine<Kind, Operator::kXor>;
+  if constexpr (std::is_integral_v<typename Element::ComputeType>) {
+    if (op == Operator::kAnd) return combine<Element, Operator::kAnd>;
+    if (op == Operator::kOr) return combine<Element, Operator::kOr>;
+    if (op == Operator::kXor) return combine<Element, Operator::kXor>;
   }
   return nullptr;
 }
 
-Combine find(Number number, Operator op) {
-  switch (number) {
-    case Number::kFloat32:
-      return find_operator<Plain<float>>(op);
-    case Number::kFloat64:
-      return find_operator<Plain<double>>(op);
-    case Number::kFloat16:
-      return find_operator<Half>(op);
-    case Number::kBFloat16:
-      return find_operator<BFloat>(op);
-    case Number::kInt8:
-      return find_operator<Plain<int8_t>>(op);
-    case Number::kUInt8:
-      return find_operator<Plain<uint8_t>>(op);
-    case Number::kInt32:
-      return find_operator<Plain<int32_t>>(op);
-    case Number::kInt64:
-      return find_operator<Plain<int64_t>>(op);
+Combine find(DType dtype, Operator op) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return find_operator<NativeElement<float>>(op);
+    case DType::kFloat64:
+      return find_operator<NativeElement<double>>(op);
+    case DType::kFloat16:
+      return find_operator<HalfElement>(op);
+    case DType::kBFloat16:
+      return find_operator<BFloat16Element>(op);
+    case DType::kInt8:
+      return find_operator<NativeElement<int8_t>>(op);
+    case DType::kUInt8:
+      return find_operator<NativeElement<uint8_t>>(op);
+    case DType::kInt32:
+      return find_operator<NativeElement<int32_t>>(op);
+    case DType::kInt64:
+      return find_operator<NativeElement<int64_t>>(op);
   }
   return nullptr;
 }

@@ -8,9 +8,9 @@ namespace ddp::shm {
 namespace {
 
 // How often a waiting rank checks whether the others are still alive.
-constexpr auto kSlice = std::chrono::milliseconds(10);
+constexpr auto kStallCheckInterval = std::chrono::milliseconds(10);
 // On a busy machine a waiting rank may check only this much later.
-constexpr auto kMaxCheckDelay = 100 * kSlice;
+constexpr auto kMaxCheckDelay = 100 * kStallCheckInterval;
 
 std::exception_ptr error_of(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error(why));
@@ -43,13 +43,13 @@ void Driver::drive(const Limit& limit, SpinPolicy& policy) {
     }
     const bool moved = advance();
     check_for_stall_if_due();
-    if (is_over(limit) || (limit.one_pass && !moved)) return;
+    if (has_reached(limit) || (limit.one_pass && !moved)) return;
     if (moved) {
       is_blocked = false;
       continue;
     }
     if (!std::exchange(is_blocked, true)) policy.begin();
-    if (policy.look_again([&] { return awaits_neighbour(); })) continue;
+    if (policy.keep_spinning([&] { return awaits_rank_on_same_processor(); })) continue;
     // A thread of the engine's own has to share in any case, with one that computes.
     const bool may_move = limit.until != nullptr && !policy.shares_processors();
     const auto awaited = may_move ? awaited_ranks() : std::vector<int>();
@@ -57,22 +57,22 @@ void Driver::drive(const Limit& limit, SpinPolicy& policy) {
     const bool is_time_up = sleep(limit);
     policy.slept();
     slots_.note_processor();
-    move_away_from_neighbours(awaited, processor);
+    leave_shared_processor(awaited, processor);
     is_blocked = false;
-    if (is_time_up || is_over(limit)) return;
+    if (is_time_up || has_reached(limit)) return;
   }
 }
 
 // As drive() would do it, but without taking the role and giving it back, which costs as much as a small sum.
-bool Driver::is_done_at_once(JointOperation& operation, WaitObserver* observer) {
-  constexpr int kTurns = 8;
+bool Driver::completes_immediately(JointOperation& operation, WaitObserver* observer) {
+  constexpr int kPasses = 8;
   if (!is_idle() || operation.on_end_) return false;
   slots_.note_processor();
   try {
-    for (int turn = 0; turn < kTurns; ++turn) {
+    for (int pass = 0; pass < kPasses; ++pass) {
       bool moved = false;
       const bool is_done = operation.advance(slots_, moved);
-      if (observer != nullptr && turn == 0) observer->announced();
+      if (observer != nullptr && pass == 0) observer->announced();
       if (!is_done) continue;
       operation.ended_.store(true, std::memory_order_release);
       return true;
@@ -87,7 +87,7 @@ bool Driver::must_stop(const Limit& limit) const {
   return limit.is_finishing ? queue_.is_aborting() : queue_.is_stopping();
 }
 
-bool Driver::is_over(const Limit& limit) const {
+bool Driver::has_reached(const Limit& limit) const {
   if (!ended_.empty() || must_stop(limit)) return true;
   if (limit.until == nullptr) return !limit.one_pass && is_idle() && !queue_.has_new();
   return limit.until->has_ended();
@@ -96,7 +96,7 @@ bool Driver::is_over(const Limit& limit) const {
 void Driver::take_new() {
   queue_.take_all([this](JointPtr operation) { joint_operations_.push_back(std::move(operation)); },
                   [this](MessagePtr message) {
-                    begin_turn(*message);
+                    start_timeout(*message);
                     mailbox_.add(std::move(message));
                   });
 }
@@ -131,14 +131,14 @@ std::vector<int> Driver::awaited_ranks() const {
   return ranks;
 }
 
-bool Driver::awaits_neighbour() const {
-  return std::ranges::any_of(awaited_ranks(), [&](int rank) { return is_neighbour(rank); });
+bool Driver::awaits_rank_on_same_processor() const {
+  return std::ranges::any_of(awaited_ranks(), [&](int rank) { return is_on_same_processor(rank); });
 }
 
 // After a sleep on `processor_before`, for `awaited`.
-void Driver::move_away_from_neighbours(const std::vector<int>& awaited, int processor_before) {
-  if (!std::ranges::any_of(awaited, [&](int rank) { return is_neighbour(rank); })) return;
-  if (!move_pause_.is_over(Clock::now())) return;
+void Driver::leave_shared_processor(const std::vector<int>& awaited, int processor_before) {
+  if (!std::ranges::any_of(awaited, [&](int rank) { return is_on_same_processor(rank); })) return;
+  if (!move_pause_.may_move(Clock::now())) return;
   if (!move_to_other_processor(processor_before, slots_.other_rank_processors())) return;
   slots_.note_processor();
   move_pause_.moved(Clock::now());
@@ -146,32 +146,32 @@ void Driver::move_away_from_neighbours(const std::vector<int>& awaited, int proc
 
 // Whether the limit has expired.
 bool Driver::sleep(const Limit& limit) {
-  std::chrono::nanoseconds slice = kSlice;
+  std::chrono::nanoseconds slice = kStallCheckInterval;
   const auto before = Clock::now();
   if (limit.time) slice = std::clamp<std::chrono::nanoseconds>(*limit.time - before, {}, slice);
-  Cause cause = Cause::any();
+  WaitCondition condition = WaitCondition::any();
   if (!joint_operations_.empty()) {
-    begin_turn(*joint_operations_.front());
-    if (mailbox_.is_empty()) cause = joint_operations_.front()->awaited(slots_).cause;
+    start_timeout(*joint_operations_.front());
+    if (mailbox_.is_empty()) condition = joint_operations_.front()->awaited(slots_).condition;
   }
   check_for_stall(/*thoroughly=*/false);
   if (!ended_.empty()) return false;
-  sleep_until(slots_.segment().block(slots_.rank()), cause, slice, [&] {
+  sleep_until(slots_.segment().block(slots_.rank()), condition, slice, [&] {
     if (queue_.has_new() || must_stop(limit) || advance()) return true;
-    // What is awaited may be another rank's by now, whose bell would not be heard.
-    return cause != Cause::any() && !joint_operations_.empty() &&
-           joint_operations_.front()->awaited(slots_).cause != cause;
+    // The operation may wait for another rank by now, whose wake() would not match `condition`.
+    return condition != WaitCondition::any() && !joint_operations_.empty() &&
+           joint_operations_.front()->awaited(slots_).condition != condition;
   });
   const auto now = Clock::now();
-  if (ended_.empty() && (now - before >= slice || now - last_full_check_ >= kSlice))
+  if (ended_.empty() && (now - before >= slice || now - last_full_check_ >= kStallCheckInterval))
     check_for_stall(/*thoroughly=*/true);
   return limit.time && now >= *limit.time;
 }
 
 // A message may time out, or its rank die, while collectives run and this thread never sleeps.
 void Driver::check_for_stall_if_due() {
-  constexpr uint32_t kTurns = 64;  // as many cost less than a look at the clock each
-  if (mailbox_.is_empty() || ++turns_ % kTurns != 0 || Clock::now() - last_full_check_ < kSlice) return;
+  constexpr uint32_t kPasses = 64;  // as many cost less than a look at the clock each
+  if (mailbox_.is_empty() || ++passes_ % kPasses != 0 || Clock::now() - last_full_check_ < kStallCheckInterval) return;
   check_for_stall(/*thoroughly=*/true);
 }
 
@@ -231,7 +231,7 @@ std::optional<Driver::StallReason> Driver::stall_reason_of(Operation& operation,
   std::string text = "timed out after " + std::to_string(operation.timeout().count()) + " ms waiting for ";
   // The awaited rank may itself wait for another one, and its time be over in the same moment.
   const std::chrono::nanoseconds recently =
-      std::clamp<std::chrono::nanoseconds>(operation.timeout() / 4, 2 * kSlice, kMaxCheckDelay);
+      std::clamp<std::chrono::nanoseconds>(operation.timeout() / 4, 2 * kStallCheckInterval, kMaxCheckDelay);
   for (size_t i = 0; i < awaited.ranks.size(); ++i) {
     text += (i == 0 ? "" : " and ") + peers_.name_with_cause(awaited.ranks[i], recently);
   }
@@ -239,7 +239,7 @@ std::optional<Driver::StallReason> Driver::stall_reason_of(Operation& operation,
 }
 
 // Another thread may set a deadline at the same time; that one is used.
-void Driver::begin_turn(Operation& operation) {
+void Driver::start_timeout(Operation& operation) {
   Clock::rep none = 0;
   if (operation.deadline_.load() != none) return;
   operation.deadline_.compare_exchange_strong(none, (Clock::now() + operation.timeout()).time_since_epoch().count());

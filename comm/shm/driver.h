@@ -40,11 +40,13 @@ class Driver {
   void take_new();
   void add(JointPtr operation) { joint_operations_.push_back(std::move(operation)); }
   /// Tries an operation that is not in the queue, where it is the only one. Whether it has ended.
-  bool is_done_at_once(JointOperation& operation, WaitObserver* observer);
+  bool completes_immediately(JointOperation& operation, WaitObserver* observer);
   /// Of the joint operations the one that was started last, or null.
   JointPtr last() const { return joint_operations_.empty() ? nullptr : joint_operations_.back(); }
   /// Whether other ranks may wait for something other than what is left of one joint operation.
-  bool concerns_others() const { return joint_operations_.size() != 1 || joint_operations_.front()->concerns_others(); }
+  bool is_needed_by_others() const {
+    return joint_operations_.size() != 1 || joint_operations_.front()->is_needed_by_others();
+  }
   /// The operations that have ended since the list was last cleared.
   std::vector<OperationPtr>& ended() { return ended_; }
   /// Ends all operations with `error` and announces to the other ranks that this rank has stopped. If it `has_failed`,
@@ -63,13 +65,13 @@ class Driver {
 
  private:
   bool advance();
-  bool is_over(const Limit& limit) const;
+  bool has_reached(const Limit& limit) const;
   bool must_stop(const Limit& limit) const;
   bool is_idle() const { return joint_operations_.empty() && mailbox_.is_empty(); }
   std::vector<int> awaited_ranks() const;
-  bool is_neighbour(int rank) const { return slots_.shares_processor_with(rank); }
-  bool awaits_neighbour() const;
-  void move_away_from_neighbours(const std::vector<int>& awaited, int processor_before);
+  bool is_on_same_processor(int rank) const { return slots_.shares_processor_with(rank); }
+  bool awaits_rank_on_same_processor() const;
+  void leave_shared_processor(const std::vector<int>& awaited, int processor_before);
   bool sleep(const Limit& limit);
   struct StallReason {
     std::string text;
@@ -78,7 +80,7 @@ class Driver {
   void check_for_stall_if_due();
   void check_for_stall(bool thoroughly);
   std::optional<StallReason> stall_reason_of(Operation& operation, const Awaited& awaited, bool thoroughly);
-  void begin_turn(Operation& operation);
+  void start_timeout(Operation& operation);
   void end(OperationPtr operation, std::exception_ptr error);
   void fail_all(std::exception_ptr error);
   void end_all(const std::exception_ptr& error);
@@ -89,7 +91,7 @@ class Driver {
   std::deque<JointPtr> joint_operations_;
   Mailbox mailbox_;
   MovePause move_pause_;
-  uint32_t turns_ = 0;
+  uint32_t passes_ = 0;
   Clock::time_point last_full_check_{};  // thoroughly
   std::vector<OperationPtr> ended_;
   std::vector<Mailbox::Ended> ended_messages_;

@@ -39,12 +39,12 @@ void Engine::start(MessagePtr message) {
 }
 
 void Engine::run(const JointPtr& operation) {
-  const Hold itself = [&] { return operation; };
+  const MakeContinuation itself = [&] { return operation; };
   run(*operation, itself, nullptr);
 }
 
-JointPtr Engine::run(JointOperation& operation, const Hold& hold, WaitObserver* observer) {
-  JointPtr held;
+JointPtr Engine::run(JointOperation& operation, const MakeContinuation& make_continuation, WaitObserver* observer) {
+  JointPtr continuation;
   {
     Lock lock(queue_.mutex());
     check_joint_usable();
@@ -53,25 +53,25 @@ JointPtr Engine::run(JointOperation& operation, const Hold& hold, WaitObserver* 
     const bool is_free = !is_driven_ && !queue_.is_stopping();
     if (is_free) {
       driver_.take_new();  // what was started before
-      if (!caller_policy_.shares_processors() && driver_.is_done_at_once(operation, observer)) {
-        forget(1);
+      if (!caller_policy_.shares_processors() && driver_.completes_immediately(operation, observer)) {
+        subtract_pending(1);
         hand_over();
         return nullptr;
       }
     }
-    held = hold();
+    continuation = make_continuation();
     if (observer != nullptr) observer->late();
     if (is_free) {
-      driver_.add(held);
-      work(lock, {.until = held.get()}, caller_policy_);
+      driver_.add(continuation);
+      work(lock, {.until = continuation.get()}, caller_policy_);
     } else {
-      queue_.add(held);
+      queue_.add(continuation);
       driver_.wake();
     }
-    if (held->has_ended()) hand_over();
+    if (continuation->has_ended()) hand_over();
   }
-  wait(*held);
-  return held;
+  wait(*continuation);
+  return continuation;
 }
 
 // What can be done at once is done here, so that other ranks need not wait for a thread of this one to wake up.
@@ -136,7 +136,7 @@ void Engine::work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy) {
   lock.lock();
   is_driven_ = false;
   std::vector<OperationPtr>& ended = driver_.ended();
-  forget(ended.size());
+  subtract_pending(ended.size());
   if (waiting_ > 0) changed_.notify_all();
   const auto has_callback = [](const OperationPtr& operation) { return operation->on_end_ != nullptr; };
   if (!std::ranges::any_of(ended, has_callback)) return ended.clear();
@@ -145,18 +145,18 @@ void Engine::work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy) {
   if (is_own_thread) --usable_threads_;
   // A function of the program may wait for other operations.
   if (std::ranges::any_of(operations, [](const OperationPtr& one) { return one->calls_program(); })) hand_over();
-  tell(lock, operations);
+  call_callbacks(lock, operations);
   if (is_own_thread) ++usable_threads_;
 }
 
 // Called with the lock held: `ended` operations have ended.
-void Engine::forget(size_t ended) {
+void Engine::subtract_pending(size_t ended) {
   pending_ -= ended;
   if (pending_ == 0) is_urgent_ = false;
 }
 
 // Callbacks run without the role of the driver and without the lock: they may start operations.
-void Engine::tell(Lock& lock, const std::vector<OperationPtr>& ended) {
+void Engine::call_callbacks(Lock& lock, const std::vector<OperationPtr>& ended) {
   lock.unlock();
   for (const OperationPtr& operation : ended) {
     if (operation->on_end_) std::exchange(operation->on_end_, nullptr)();
@@ -165,15 +165,15 @@ void Engine::tell(Lock& lock, const std::vector<OperationPtr>& ended) {
 }
 
 // With the lock, when no thread drives.
-bool Engine::concerns_others() const {
-  return pending_ != 1 || driver_.concerns_others();
+bool Engine::is_needed_by_others() const {
+  return pending_ != 1 || driver_.is_needed_by_others();
 }
 
 // With the lock. What is left is the thread's, unless somebody who waits takes it first.
 void Engine::hand_over() {
   if (pending_ == 0 || is_driven_ || queue_.is_stopping()) return;
   if (usable_threads_ == 0) start_thread();
-  if (concerns_others()) is_urgent_ = true;
+  if (is_needed_by_others()) is_urgent_ = true;
   if (is_urgent_ || !checks_later_) for_thread_.notify_all();
 }
 
@@ -200,11 +200,11 @@ void Engine::run_thread() {
 
 // Returns when others wait, when the same operation has been left for a while, or when there is nothing any more.
 void Engine::check_later(Lock& lock) {
-  constexpr auto kWhile = std::chrono::milliseconds(5);
+  constexpr auto kCheckInterval = std::chrono::milliseconds(5);
   checks_later_ = true;
   for (uint64_t seen = 0; seen != started_;) {
     seen = started_;
-    if (for_thread_.wait_for(lock, kWhile, [&] { return queue_.is_stopping() || is_urgent_; })) break;
+    if (for_thread_.wait_for(lock, kCheckInterval, [&] { return queue_.is_stopping() || is_urgent_; })) break;
   }
   checks_later_ = false;
 }

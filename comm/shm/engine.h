@@ -36,10 +36,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// start() and wait().
   void run(const JointPtr& operation);
   /// Makes the operation that continues one that is not done at once.
-  using Hold = std::function<JointPtr()>;
-  /// The same, of an operation in memory of the caller's. Null where it was done within a few looks, else what `hold`
-  /// has made of it, which has ended. `observer` may be null.
-  JointPtr run(JointOperation& operation, const Hold& hold, WaitObserver* observer);
+  using MakeContinuation = std::function<JointPtr()>;
+  /// The same for an operation in memory of the caller. Returns null if it completed within a few passes, else what
+  /// `make_continuation` has made of it, which has ended. `observer` may be null.
+  JointPtr run(JointOperation& operation, const MakeContinuation& make_continuation, WaitObserver* observer);
   /// Until it has ended, or `limit` expires, which returns false and leaves it running. Does not throw its error.
   bool wait(const Operation& operation, std::optional<std::chrono::milliseconds> limit = std::nullopt);
   /// Does what can be done now.
@@ -64,10 +64,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void check_joint_usable() const;
   void begin(Lock& lock);
   void work(Lock& lock, const Driver::Limit& limit, SpinPolicy& policy);
-  void forget(size_t ended);
+  void subtract_pending(size_t ended);
   void hand_over();
-  void tell(Lock& lock, const std::vector<OperationPtr>& ended);
-  bool concerns_others() const;
+  void call_callbacks(Lock& lock, const std::vector<OperationPtr>& ended);
+  bool is_needed_by_others() const;
   void check_later(Lock& lock);
   void await_role(Lock& lock);
   void finish(Lock& lock);

@@ -31,10 +31,10 @@ enum class Presence : uint32_t { kAttaching, kAttached, kLeft, kFailed };
 
 /// What a rank says of itself.
 struct RankBlock {
-  alignas(kLine) std::atomic<uint64_t> combined;  ///< rounds whose share this rank has combined
-  alignas(kLine) std::atomic<uint64_t> taken;     ///< rounds in which it reads no slot any more
-  alignas(kLine) std::atomic<uint32_t> bell;      ///< counts when it is woken: the futex
-  std::atomic<uint32_t> sleeping;                 ///< what for, see doorbell.h
+  alignas(kLine) std::atomic<uint64_t> combined;    ///< rounds whose share this rank has combined
+  alignas(kLine) std::atomic<uint64_t> taken;       ///< rounds in which it reads no slot any more
+  alignas(kLine) std::atomic<uint32_t> wake_count;  ///< counts when it is woken: the futex
+  std::atomic<uint32_t> sleeping;                   ///< what for, see futex_sleep.h
   alignas(kLine) std::atomic<Presence> presence;
   std::atomic<int32_t> processor;  ///< on which it was seen last; counted from 1
   int32_t pid;
@@ -47,7 +47,7 @@ struct RankBlock {
 /// What every rank must have called alike.
 struct Signature {
   uint8_t kind = 0;
-  uint8_t number = 0;
+  uint8_t dtype = 0;
   uint8_t op = 0;
   uint8_t options = 0;
   uint16_t root = 0;
@@ -57,12 +57,13 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
-/// A rank's part in one round. What is tiny is in the line of the stamp, so that it costs one miss.
+/// A rank's part in one round. Data that fits `inline_data` is in the cache line of the stamp, so that it costs one
+/// miss.
 struct SlotHeader {
   alignas(kLine) std::atomic<uint64_t> stamp;  ///< the round, counted from 1, when the slot is filled
   Signature signature;
   uint64_t taken;  ///< the rank's RankBlock::taken when it filled this, which saves others a look at that
-  std::array<std::byte, 32> tiny;
+  std::array<std::byte, 32> inline_data;
 };
 static_assert(sizeof(SlotHeader) == kLine);
 

@@ -67,7 +67,7 @@ bool Mailbox::announce(SlotAccess& slots, int to, Outgoing& outgoing) {
   }
   if (number == before) return false;
   channel.announced.store(number);
-  wake(slots.segment().block(to), Cause::data_of(slots.rank()));
+  wake(slots.segment().block(to), WaitCondition::data_of(slots.rank()));
   return true;
 }
 
@@ -82,7 +82,7 @@ bool Mailbox::fill(SlotAccess& slots, int to, Outgoing& outgoing, std::vector<En
     if (bytes > 0) std::memcpy(channel.pieces[filled % kChannelSlots].data(), message.data_ + message.done_, bytes);
     message.done_ += bytes;
     channel.filled.store(filled + 1);
-    wake(slots.segment().block(to), Cause::data_of(slots.rank()));
+    wake(slots.segment().block(to), WaitCondition::data_of(slots.rank()));
     moved = true;
     if (message.done_ == message.bytes_) end(std::exchange(outgoing.current, nullptr), nullptr, ended);
   }
@@ -117,7 +117,7 @@ bool Mailbox::read_notes(SlotAccess& slots, int from) {
     incoming_[static_cast<size_t>(from)].notes.push_back({number, channel.ring[number % kAnnouncements]});
   }
   channel.noted.store(announced);
-  wake(slots.segment().block(from), Cause::free_slot_of(slots.rank()));
+  wake(slots.segment().block(from), WaitCondition::free_slot_of(slots.rank()));
   return true;
 }
 
@@ -137,7 +137,7 @@ bool Mailbox::match(SlotAccess& slots, const MessagePtr& message, std::vector<En
     incoming.current = message;
     slots.segment().channel(from, slots.rank()).granted.store(note->number + 1);
     incoming.notes.erase(note);
-    wake(slots.segment().block(from), Cause::data_of(slots.rank()));
+    wake(slots.segment().block(from), WaitCondition::data_of(slots.rank()));
     return true;
   }
   return false;
@@ -153,7 +153,7 @@ bool Mailbox::drain(SlotAccess& slots, int from, std::vector<Ended>& ended) {
     if (bytes > 0) std::memcpy(message.data_ + message.done_, channel.pieces[drained % kChannelSlots].data(), bytes);
     message.done_ += bytes;
     channel.drained.store(drained + 1);
-    wake(slots.segment().block(from), Cause::free_slot_of(slots.rank()));
+    wake(slots.segment().block(from), WaitCondition::free_slot_of(slots.rank()));
     moved = true;
     if (message.done_ == message.bytes_) end(std::exchange(incoming.current, nullptr), nullptr, ended);
   }

@@ -23,7 +23,7 @@ class Broadcast final : public Collective {
   Broadcast(std::byte* data, size_t bytes, int root, Place place)
       : Collective({.signature = signature_of(Kind::kBroadcast, bytes, root),
                     .rounds = rounds_of(bytes, kSlotBytes),
-                    .is_tiny = bytes <= kTiny,
+                    .is_inline = bytes <= kInlineBytes,
                     .fills = root == place.rank,
                     .takes_from = root == place.rank ? Sources::kNone : Sources::kRoot,
                     .root = root}),
@@ -57,7 +57,7 @@ class Gather final : public Collective {
     const bool is_for_all = root < 0;
     return {.signature = signature_of(is_for_all ? Kind::kAllGather : Kind::kGather, bytes, std::max(root, 0)),
             .rounds = rounds_of(bytes, kSlotBytes),
-            .is_tiny = bytes <= kTiny,
+            .is_inline = bytes <= kInlineBytes,
             .fills = root != place.rank,
             .takes_from = is_for_all || root == place.rank ? Sources::kAll : Sources::kNone};
   }
@@ -158,7 +158,7 @@ class UnevenExchange final : public JointOperation {
   Awaited awaited(const SlotAccess& slots) const override {
     return second_ ? second_->awaited(slots) : first_->awaited(slots);
   }
-  bool concerns_others() const override { return !second_ || second_->concerns_others(); }
+  bool is_needed_by_others() const override { return !second_ || second_->is_needed_by_others(); }
 
  private:
   void check_sizes() const {
@@ -183,7 +183,7 @@ class UnevenExchange final : public JointOperation {
 
 class Barrier final : public Collective {
  public:
-  Barrier() : Collective({.signature = signature_of(Kind::kBarrier, 0), .rounds = 1, .is_tiny = true}) {}
+  Barrier() : Collective({.signature = signature_of(Kind::kBarrier, 0), .rounds = 1, .is_inline = true}) {}
 
  private:
   void fill(const SlotAccess& /*slots*/, uint64_t /*round*/, std::byte* /*slot*/) override {}

@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "comm/shm/doorbell.h"
+#include "comm/shm/futex_sleep.h"
 #include "comm/shm/slot_access.h"
 
 namespace ddp::shm {
 
 /// What an operation waits for.
 struct Awaited {
-  Cause cause = Cause::any();
+  WaitCondition condition = WaitCondition::any();
   std::vector<int> ranks{};  ///< that have not done it yet
   bool any_of_them = false;  ///< one of them suffices
 };
@@ -70,7 +70,7 @@ class JointOperation : public Operation {
   /// What a step could not be done without; after advance() has moved nothing.
   virtual Awaited awaited(const SlotAccess& slots) const = 0;
   /// Whether other ranks wait for a step of this one; else what is left is its own affair.
-  virtual bool concerns_others() const = 0;
+  virtual bool is_needed_by_others() const = 0;
 };
 
 /// What a caller does beside an operation that it waits for.

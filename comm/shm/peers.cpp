@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "comm/shm/doorbell.h"
+#include "comm/shm/futex_sleep.h"
 
 namespace ddp::shm {
 namespace {

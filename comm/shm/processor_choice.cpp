@@ -17,7 +17,7 @@ void remove(int processor, cpu_set_t& processors) {
 }
 
 // Of those that `usable` has; empty if it has only `own`.
-cpu_set_t goal(const cpu_set_t& usable, int own, int preferred, const std::vector<int>& occupied) {
+cpu_set_t target_cpus(const cpu_set_t& usable, int own, int preferred, const std::vector<int>& occupied) {
   cpu_set_t others = usable;
   remove(own, others);
   cpu_set_t free = others;
@@ -32,10 +32,10 @@ cpu_set_t goal(const cpu_set_t& usable, int own, int preferred, const std::vecto
 
 }  // namespace
 
-bool MovePause::is_over(Time now) {
+bool MovePause::may_move(Time now) {
   if (std::exchange(has_moved_, false)) {
     const bool was_good = now - moved_at_ >= kMinUsefulStay;
-    pause_ = was_good ? kLeast : std::min(kMost, 2 * pause_);
+    pause_ = was_good ? kMinPause : std::min(kMaxPause, 2 * pause_);
     if (!was_good) not_before_ = now + pause_;
   }
   return now >= not_before_;
@@ -54,7 +54,7 @@ bool move_to_other_processor(int preferred, const std::vector<int>& occupied) {
   cpu_set_t usable;
   CPU_ZERO(&usable);
   if (sched_getaffinity(0, sizeof usable, &usable) != 0) return false;  // more processors than the set has bits
-  const cpu_set_t there = goal(usable, current_processor(), preferred, occupied);
+  const cpu_set_t there = target_cpus(usable, current_processor(), preferred, occupied);
   if (CPU_COUNT(&there) == 0 || sched_setaffinity(0, sizeof there, &there) != 0) return false;
   // Fails only where the kernel itself has given the thread another set meanwhile.
   sched_setaffinity(0, sizeof usable, &usable);

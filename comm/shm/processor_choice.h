@@ -15,18 +15,18 @@ class MovePause {
   using Time = std::chrono::steady_clock::time_point;
 
   /// Call it when this rank shares its processor with a rank for which it waits. Returns whether it should move.
-  bool is_over(Time now);
+  bool may_move(Time now);
   void moved(Time now);
 
  private:
   static constexpr std::chrono::milliseconds kMinUsefulStay{10};
-  static constexpr std::chrono::milliseconds kLeast{1};
-  static constexpr std::chrono::milliseconds kMost{1000};
+  static constexpr std::chrono::milliseconds kMinPause{1};
+  static constexpr std::chrono::milliseconds kMaxPause{1000};
 
   bool has_moved_ = false;  // and has not returned since
   Time moved_at_{};
   Time not_before_{};
-  std::chrono::milliseconds pause_ = kLeast;
+  std::chrono::milliseconds pause_ = kMinPause;
 };
 
 /// The processor of the calling thread, counted from 0.

@@ -27,18 +27,18 @@ struct Range {
 // Every rank has all numbers of all.
 class DirectAllReduce final : public Collective {
  public:
-  DirectAllReduce(std::byte* data, size_t count, const Reducing& reducing)
-      : Collective({.signature = reducing.signature(
-                        {.kind = static_cast<uint8_t>(Kind::kAllReduce), .bytes = count * reducing.element_size()}),
-                    .rounds = rounds_of(count * reducing.element_size(), kDirectChunk),
-                    .is_tiny = count * reducing.element_size() <= kTiny,
-                    .is_small = is_small(count * reducing.element_size())}),
+  DirectAllReduce(std::byte* data, size_t count, const ReductionKernel& kernel)
+      : Collective({.signature = kernel.signature(
+                        {.kind = static_cast<uint8_t>(Kind::kAllReduce), .bytes = count * kernel.element_size()}),
+                    .rounds = rounds_of(count * kernel.element_size(), kDirectChunk),
+                    .is_inline = count * kernel.element_size() <= kInlineBytes,
+                    .is_small = is_small(count * kernel.element_size())}),
         data_(data),
-        bytes_(count * reducing.element_size()),
-        reducing_(reducing) {}
+        bytes_(count * kernel.element_size()),
+        kernel_(kernel) {}
 
  private:
-  static bool is_small(size_t bytes) { return bytes > kTiny && bytes <= kSmall; }
+  static bool is_small(size_t bytes) { return bytes > kInlineBytes && bytes <= kSmall; }
   Range chunk(uint64_t round) const { return {round * kDirectChunk, std::min(bytes_, (round + 1) * kDirectChunk)}; }
 
   void fill(const SlotAccess& /*slots*/, uint64_t round, std::byte* slot) override {
@@ -46,49 +46,49 @@ class DirectAllReduce final : public Collective {
     copy_bytes(slot, data_ + all.begin, all.end - all.begin);
   }
   void take(const SlotAccess& slots, uint64_t round) override {
-    constexpr size_t kFew = 8;
-    std::array<const std::byte*, kFew> few{};
-    std::vector<const std::byte*> many;  // memory costs as much as a small sum
+    constexpr size_t kMaxStackRanks = 8;
+    std::array<const std::byte*, kMaxStackRanks> on_stack{};
+    std::vector<const std::byte*> on_heap;  // memory costs as much as a small sum
     const auto ranks = static_cast<size_t>(slots.size());
-    if (ranks > kFew) many.resize(ranks);
-    const std::byte** const sources = ranks > kFew ? many.data() : few.data();
+    if (ranks > kMaxStackRanks) on_heap.resize(ranks);
+    const std::byte** const sources = ranks > kMaxStackRanks ? on_heap.data() : on_stack.data();
     const Range all = chunk(round);
-    const size_t element = reducing_.element_size();
+    const size_t element = kernel_.element_size();
     for (int rank = 0; rank < slots.size(); ++rank) {
       sources[rank] = rank == slots.rank() ? data_ + all.begin : slot(slots, rank, round);
     }
-    reducing_.combine(data_ + all.begin, sources, all.begin / element, all.end / element);
+    kernel_.combine(data_ + all.begin, sources, all.begin / element, all.end / element);
   }
 
   std::byte* const data_;
   const size_t bytes_;
-  const Reducing reducing_;
+  const ReductionKernel kernel_;
 };
 
 // Each rank combines its share of each chunk; the others take it from its slot.
 class SharedReduce final : public Collective {
  public:
-  SharedReduce(std::byte* data, size_t count, const Reducing& reducing, int root, Place place)
-      : Collective({.signature = reducing.signature(
+  SharedReduce(std::byte* data, size_t count, const ReductionKernel& kernel, int root, Place place)
+      : Collective({.signature = kernel.signature(
                         {.kind = static_cast<uint8_t>(root == kNoRoot ? Kind::kAllReduce : Kind::kReduce),
                          .root = static_cast<uint16_t>(std::max(root, 0)),
-                         .bytes = count * reducing.element_size()}),
-                    .rounds = rounds_of(count * reducing.element_size(), chunk_of(count * reducing.element_size())),
+                         .bytes = count * kernel.element_size()}),
+                    .rounds = rounds_of(count * kernel.element_size(), chunk_of(count * kernel.element_size())),
                     .combines = true,
                     .takes_from = root == kNoRoot || root == place.rank ? Sources::kAll : Sources::kNone}),
         data_(data),
-        bytes_(count * reducing.element_size()),
+        bytes_(count * kernel.element_size()),
         chunk_(chunk_of(bytes_)),
-        takes_(root == kNoRoot || root == place.rank),
-        reducing_(reducing),
+        receives_result_(root == kNoRoot || root == place.rank),
+        kernel_(kernel),
         place_(place),
         sources_(static_cast<size_t>(place.ranks)) {}
 
  private:
   // Several chunks, where there is enough for them, so that one rank's copies overlap with another's sums.
   static size_t chunk_of(size_t bytes) {
-    constexpr size_t kLeast = size_t{16} << 10;
-    return std::clamp(aligned(bytes / kSlots, kLine), kLeast, kSlotBytes);
+    constexpr size_t kMinChunk = size_t{16} << 10;
+    return std::clamp(aligned(bytes / kSlots, kLine), kMinChunk, kSlotBytes);
   }
 
   Range chunk(uint64_t round) const { return {round * chunk_, std::min(bytes_, (round + 1) * chunk_)}; }
@@ -112,20 +112,20 @@ class SharedReduce final : public Collective {
     const Range all = chunk(round);
     const Range own = share(place_.rank, all);
     std::byte* result = slot(slots, place_.rank, round);
-    const size_t element = reducing_.element_size();
+    const size_t element = kernel_.element_size();
     for (size_t at = own.begin; at < own.end; at += kPiece) {
       const size_t end = std::min(own.end, at + kPiece);
       for (int rank = 0; rank < place_.ranks; ++rank) {
         sources_[static_cast<size_t>(rank)] =
             rank == place_.rank ? data_ + all.begin + at : slot(slots, rank, round) + at;
       }
-      reducing_.combine(result + at, sources_.data(), (all.begin + at) / element, (all.begin + end) / element);
-      if (takes_) copy_bytes(data_ + all.begin + at, result + at, end - at);
+      kernel_.combine(result + at, sources_.data(), (all.begin + at) / element, (all.begin + end) / element);
+      if (receives_result_) copy_bytes(data_ + all.begin + at, result + at, end - at);
     }
   }
 
   void take(const SlotAccess& slots, uint64_t round) override {
-    if (!takes_) return;
+    if (!receives_result_) return;
     const Range all = chunk(round);
     for (int rank = 0; rank < place_.ranks; ++rank) {
       if (rank == place_.rank) continue;
@@ -137,8 +137,8 @@ class SharedReduce final : public Collective {
   std::byte* const data_;
   const size_t bytes_;
   const size_t chunk_;
-  const bool takes_;
-  const Reducing reducing_;
+  const bool receives_result_;
+  const ReductionKernel kernel_;
   const Place place_;
   std::vector<const std::byte*> sources_;
 };
@@ -146,16 +146,16 @@ class SharedReduce final : public Collective {
 // Slots have a piece for each rank, which it combines.
 class ReduceScatter final : public Collective {
  public:
-  ReduceScatter(std::byte* output, std::vector<const std::byte*> inputs, size_t count, const Reducing& reducing,
+  ReduceScatter(std::byte* output, std::vector<const std::byte*> inputs, size_t count, const ReductionKernel& kernel,
                 Place place)
-      : Collective({.signature = reducing.signature(
-                        {.kind = static_cast<uint8_t>(Kind::kReduceScatter), .bytes = count * reducing.element_size()}),
-                    .rounds = rounds_of(count * reducing.element_size(), piece_of(place))}),
+      : Collective({.signature = kernel.signature(
+                        {.kind = static_cast<uint8_t>(Kind::kReduceScatter), .bytes = count * kernel.element_size()}),
+                    .rounds = rounds_of(count * kernel.element_size(), piece_of(place))}),
         output_(output),
         inputs_(std::move(inputs)),
-        bytes_(count * reducing.element_size()),
+        bytes_(count * kernel.element_size()),
         piece_(piece_of(place)),
-        reducing_(reducing),
+        kernel_(kernel),
         place_(place),
         sources_(inputs_.size()) {}
 
@@ -177,15 +177,15 @@ class ReduceScatter final : public Collective {
       sources_[rank] =
           rank == own ? inputs_[own] + range.begin : slot(slots, static_cast<int>(rank), round) + own * piece_;
     }
-    const size_t element = reducing_.element_size();
-    reducing_.combine(output_ + range.begin, sources_.data(), range.begin / element, range.end / element);
+    const size_t element = kernel_.element_size();
+    kernel_.combine(output_ + range.begin, sources_.data(), range.begin / element, range.end / element);
   }
 
   std::byte* const output_;
   const std::vector<const std::byte*> inputs_;
   const size_t bytes_;
   const size_t piece_;
-  const Reducing reducing_;
+  const ReductionKernel kernel_;
   const Place place_;
   std::vector<const std::byte*> sources_;
 };
@@ -193,37 +193,37 @@ class ReduceScatter final : public Collective {
 }  // namespace
 
 JointPtr all_reduce(std::byte* data, size_t count, const Reduction& reduction, Place place) {
-  const Reducing reducing(reduction, count, place.ranks);
-  if (count * reducing.element_size() <= (place.ranks <= 2 ? kDirectBytesOfTwo : kDirectBytes)) {
-    return std::make_shared<DirectAllReduce>(data, count, reducing);
+  const ReductionKernel kernel(reduction, count, place.ranks);
+  if (count * kernel.element_size() <= (place.ranks <= 2 ? kDirectBytesOfTwo : kDirectBytes)) {
+    return std::make_shared<DirectAllReduce>(data, count, kernel);
   }
-  return std::make_shared<SharedReduce>(data, count, reducing, kNoRoot, place);
+  return std::make_shared<SharedReduce>(data, count, kernel, kNoRoot, place);
 }
 
 JointPtr all_reduce_now(Engine& engine, std::byte* data, size_t count, const Reduction& reduction, Place place,
                         std::chrono::milliseconds timeout, WaitObserver& observer) {
-  const Reducing reducing(reduction, count, place.ranks);
-  if (count * reducing.element_size() > kDirectBytes) {
+  const ReductionKernel kernel(reduction, count, place.ranks);
+  if (count * kernel.element_size() > kDirectBytes) {
     const JointPtr operation = all_reduce(data, count, reduction, place);
     operation->set_timeout(timeout);
     return engine.run(
         *operation, [&] { return operation; }, &observer);
   }
-  DirectAllReduce operation(data, count, reducing);
+  DirectAllReduce operation(data, count, kernel);
   operation.set_timeout(timeout);
   return engine.run(
       operation, [&] { return std::make_shared<DirectAllReduce>(operation); }, &observer);
 }
 
 JointPtr reduce(std::byte* data, size_t count, const Reduction& reduction, int root, Place place) {
-  return std::make_shared<SharedReduce>(data, count, Reducing(reduction, count, place.ranks, Ring::kReduce), root,
-                                        place);
+  return std::make_shared<SharedReduce>(data, count, ReductionKernel(reduction, count, place.ranks, Ring::kReduce),
+                                        root, place);
 }
 
 JointPtr reduce_scatter(std::byte* output, std::vector<const std::byte*> inputs, size_t count,
                         const Reduction& reduction, Place place) {
-  const Reducing reducing(reduction, count, place.ranks);
-  return std::make_shared<ReduceScatter>(output, std::move(inputs), count, reducing, place);
+  const ReductionKernel kernel(reduction, count, place.ranks);
+  return std::make_shared<ReduceScatter>(output, std::move(inputs), count, kernel, place);
 }
 
 }  // namespace ddp::shm

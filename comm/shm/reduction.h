@@ -18,7 +18,7 @@ enum class Order : uint8_t {
 enum class Ring : uint8_t { kAllReduce, kReduce };
 
 struct Reduction {
-  Number number = Number::kFloat32;
+  DType dtype = DType::kFloat32;
   Operator op = Operator::kSum;
   Order order = Order::kByRank;
   size_t first = 0;  ///< its elements follow so many others of `whole`
@@ -26,10 +26,10 @@ struct Reduction {
 };
 
 /// A reduction of `count` elements of each of `ranks` ranks.
-class Reducing {
+class ReductionKernel {
  public:
   /// Throws std::invalid_argument for an operator that the numbers do not have.
-  Reducing(const Reduction& reduction, size_t count, int ranks, Ring ring = Ring::kAllReduce);
+  ReductionKernel(const Reduction& reduction, size_t count, int ranks, Ring ring = Ring::kAllReduce);
 
   size_t element_size() const { return element_size_; }
   /// Combines elements `begin` to `end` of the whole. `sources[rank]` and `out` point to the element `begin`.

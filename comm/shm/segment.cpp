@@ -159,8 +159,8 @@ uint64_t start_time_of(int pid) {
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(text.substr(name_end + 1));
   std::string skipped;
-  constexpr int kBefore = 19;  // fields 3 to 21
-  for (int i = 0; i < kBefore; ++i) fields >> skipped;
+  constexpr int kSkippedFields = 19;  // fields 3 to 21
+  for (int i = 0; i < kSkippedFields; ++i) fields >> skipped;
   uint64_t start = 0;
   fields >> start;
   return start;

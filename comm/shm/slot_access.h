@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/shm/doorbell.h"
+#include "comm/shm/futex_sleep.h"
 #include "comm/shm/segment.h"
 
 namespace ddp::shm {
@@ -66,7 +66,7 @@ class SlotAccess {
   void taken(uint64_t round);
 
  private:
-  void wake_others(Cause cause) const;
+  void wake_others(WaitCondition condition) const;
 
   const Segment segment_;
   const int rank_;
@@ -99,24 +99,24 @@ inline void SlotAccess::filled(uint64_t round, const Signature& signature) {
   header.signature = signature;
   header.taken = taken_;
   header.stamp.store(round + 1);
-  wake_others(Cause::data_of(rank_));
+  wake_others(WaitCondition::data_of(rank_));
 }
 
 inline void SlotAccess::combined(uint64_t round) {
   segment_.block(rank_).combined.store(round + 1);
-  wake_others(Cause::data_of(rank_));
+  wake_others(WaitCondition::data_of(rank_));
 }
 
 inline void SlotAccess::taken(uint64_t round) {
   taken_ = round + 1;
   segment_.block(rank_).taken.store(round + 1);
   expect_write(segment_.slot_header(rank_, round + 1));
-  wake_others(Cause::free_slot_of(rank_));
+  wake_others(WaitCondition::free_slot_of(rank_));
 }
 
-inline void SlotAccess::wake_others(Cause cause) const {
+inline void SlotAccess::wake_others(WaitCondition condition) const {
   for (int other = 0; other < size(); ++other) {
-    if (other != rank_) wake(segment_.block(other), cause);
+    if (other != rank_) wake(segment_.block(other), condition);
   }
 }
 

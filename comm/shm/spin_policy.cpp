@@ -7,7 +7,7 @@
 namespace ddp::shm {
 namespace {
 
-void relax() {
+void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -25,30 +25,30 @@ bool must_share_processors(int ranks) {
   return processors > 1 && ranks > processors;
 }
 
-bool SpinPolicy::pass_moment() {
+bool SpinPolicy::spin_once() {
   if (shares_processors_) return yield_processor();
-  ++looks_;
-  if (looks_ > kSpinsPerClockRead) relax();  // what comes at once is seen at once
-  if (looks_ % kSpinsPerClockRead != 0) return true;
+  ++spins_;
+  if (spins_ > kSpinsPerClockRead) cpu_relax();  // what comes at once is seen at once
+  if (spins_ % kSpinsPerClockRead != 0) return true;
   const auto now = Clock::now();
-  if (looks_ == kSpinsPerClockRead) since_ = now;
+  if (spins_ == kSpinsPerClockRead) since_ = now;
   return now - since_ < limit_;
 }
 
 // A process that runs for a whole slice of time, because something else than ranks uses the processors, comes back
 // late: a sleeper is woken sooner.
 bool SpinPolicy::yield_processor() {
-  constexpr uint32_t kMostLooks = 8;
-  constexpr uint32_t kRefrains = 32;
-  constexpr auto kSoon = std::chrono::microseconds(100);
-  if (refrains_ > 0) {
-    --refrains_;
+  constexpr uint32_t kMaxYields = 8;
+  constexpr uint32_t kWaitsWithoutYield = 32;
+  constexpr auto kMaxYieldTime = std::chrono::microseconds(100);
+  if (waits_without_yield_ > 0) {
+    --waits_without_yield_;
     return false;
   }
-  if (looks_++ >= kMostLooks) return false;
+  if (spins_++ >= kMaxYields) return false;
   const auto before = Clock::now();
   sched_yield();
-  if (Clock::now() - before > kSoon) refrains_ = kRefrains;
+  if (Clock::now() - before > kMaxYieldTime) waits_without_yield_ = kWaitsWithoutYield;
   return true;
 }
 

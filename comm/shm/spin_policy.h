@@ -33,14 +33,14 @@ class SpinPolicy {
 
   /// A wait begins.
   void begin() {
-    looks_ = 0;
+    spins_ = 0;
     since_ = {};
   }
-  /// Passes a moment; false when it is time to sleep, at once where `is_in_vain`: called now and then.
+  /// Spins once or yields; false when it is time to sleep, or if `is_futile`, which is called sometimes, returns true.
   template <typename Check>
-  bool look_again(const Check& is_in_vain) {
-    if (!pass_moment()) return false;
-    return shares_processors_ || looks_ % kSpinsPerClockRead != 0 || !is_in_vain();
+  bool keep_spinning(const Check& is_futile) {
+    if (!spin_once()) return false;
+    return shares_processors_ || spins_ % kSpinsPerClockRead != 0 || !is_futile();
   }
   /// What was waited for did not come while looking, and this rank has slept: the next wait looks longer where that
   /// would have been enough, else shorter.
@@ -48,7 +48,7 @@ class SpinPolicy {
 
  private:
   using Clock = std::chrono::steady_clock;
-  bool pass_moment();
+  bool spin_once();
   bool yield_processor();
 
   static constexpr uint32_t kSpinsPerClockRead = 32;
@@ -56,8 +56,8 @@ class SpinPolicy {
   const bool shares_processors_;
   const Range range_;
   std::chrono::nanoseconds limit_;
-  uint32_t looks_ = 0;
-  uint32_t refrains_ = 0;  // waits in which this rank does not yield, since that has taken long
+  uint32_t spins_ = 0;
+  uint32_t waits_without_yield_ = 0;  // waits in which this rank does not yield, since that has taken long
   Clock::time_point since_{};
 };
 

@@ -39,7 +39,7 @@ struct BatchMemory::State {
     return {.memory = c10::GetCPUAllocator()->allocate(bytes), .bytes = bytes};
   }
 
-  void give_back(Block block) {
+  void release_block(Block block) {
     const std::lock_guard lock(mutex);
     free.push_back(std::move(block));
   }
@@ -51,14 +51,14 @@ struct BatchMemory::State {
 BatchMemory::BatchMemory() : state_(std::make_shared<State>()) {}
 
 at::Tensor BatchMemory::empty(at::IntArrayRef sizes, at::ScalarType dtype) const {
-  constexpr size_t kWorthKeeping = size_t{1} << 20;
+  constexpr size_t kMinReusedBytes = size_t{1} << 20;
   const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
-  if (bytes < kWorthKeeping) return at::empty(sizes, dtype);
+  if (bytes < kMinReusedBytes) return at::empty(sizes, dtype);
   auto lease = std::make_unique<State::Lease>(State::Lease{.state = state_, .block = state_->take(bytes)});
   void* memory = lease->block.memory.get();
   const auto end = [](void* context) {
     const std::unique_ptr<State::Lease> ended(static_cast<State::Lease*>(context));
-    ended->state->give_back(std::move(ended->block));
+    ended->state->release_block(std::move(ended->block));
   };
   at::DataPtr data(memory, lease.release(), end, at::kCPU);
   // The storage is resizable, like that of other tensors. A resized tensor no longer uses this memory.

@@ -15,7 +15,7 @@
 namespace ddp {
 namespace {
 
-constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 32;
 
 }  // namespace
 
@@ -72,9 +72,9 @@ int64_t ImageFolder::replace(int64_t index, int64_t epoch, std::span<const int64
                              std::span<float> out) const {
   constexpr uint64_t kPurpose =
       0x7265706C61636564;  // makes the random numbers independent of those of the augmentation
-  constexpr size_t kMostTries = 100;
+  constexpr size_t kMaxTries = 100;
   SampleRandom random(options_.seed ^ kPurpose, epoch, index);
-  const size_t tries = std::min(share.size(), kMostTries);
+  const size_t tries = std::min(share.size(), kMaxTries);
   const auto first = share.empty() ? 0 : static_cast<size_t>(random.below(share.size()));
   for (size_t i = 0; i < tries; ++i) {
     const int64_t other = share[(first + i) % share.size()];
@@ -106,7 +106,7 @@ void ImageFolder::read(int64_t index, SampleRandom random, std::span<float> out)
   // An exception from scaling also counts as an error of the picture.
   with_data_errors(file, [&] {
     Image part = decode_part(
-        read_small_file_bytes(file, kMostFileBytes), file,
+        read_small_file_bytes(file, kMaxFileBytes), file,
         [&](int64_t height, int64_t width) { return part_of(height, width, random); }, options_.decoding,
         options_.decode);
     const bool is_flipped = options_.augment && random.below(2) == 1;

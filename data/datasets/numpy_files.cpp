@@ -264,11 +264,11 @@ std::map<std::string, at::Tensor> load_npz(const std::filesystem::path& file) {
 }
 
 void save_npz(const std::filesystem::path& file, const std::map<std::string, at::Tensor>& tensors, bool compressed) {
-  constexpr size_t kMostName = 65'000;
+  constexpr size_t kMaxName = 65'000;
   ReplacedFile out(file);
   ZipWriter zip(out);
   for (const auto& [name, tensor] : tensors) {
-    if (name.empty() || name.size() > kMostName) {
+    if (name.empty() || name.size() > kMaxName) {
       throw std::invalid_argument("save_npz: expected a name of 1 to 65000 bytes, got one of " +
                                   std::to_string(name.size()));
     }

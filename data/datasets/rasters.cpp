@@ -38,9 +38,9 @@ at::Tensor raster_of_bytes(const std::vector<uint8_t>& bytes, const std::filesys
 }
 
 at::Tensor load_raster(const std::filesystem::path& file, const DecodeOptions& options) {
-  constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
+  constexpr uint64_t kMaxFileBytes = uint64_t{1} << 32;
   return with_data_errors(file,
-                          [&] { return raster_of_bytes(read_small_file_bytes(file, kMostFileBytes), file, options); });
+                          [&] { return raster_of_bytes(read_small_file_bytes(file, kMaxFileBytes), file, options); });
 }
 
 }  // namespace ddp

@@ -119,8 +119,8 @@ std::vector<std::filesystem::path> write_shards(const ImageListing& listing, con
     key.insert(0, kDigits - std::min(kDigits, key.size()), '0');
     std::string suffix = file.extension().string().substr(1);
     std::ranges::transform(suffix, suffix.begin(), [](unsigned char letter) { return std::tolower(letter); });
-    constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
-    writer.add(key, {{suffix, read_small_file(file, kMostFileBytes)},
+    constexpr uint64_t kMaxFileBytes = uint64_t{1} << 32;
+    writer.add(key, {{suffix, read_small_file(file, kMaxFileBytes)},
                      {"cls", std::to_string(listing.labels[static_cast<size_t>(i)])}});
   }
   writer.close();

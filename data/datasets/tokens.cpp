@@ -60,12 +60,12 @@ struct Tokens::File {
                                            std::to_string(mapped.size()) + " bytes: it is truncated");
       }
     } else {
-      set_flat();
+      index_flat_file();
     }
     set_windows();
   }
 
-  void set_flat() {
+  void index_flat_file() {
     index.token_bytes = options.type == TokenType::kUint16 ? 2 : 4;
     const auto bytes = static_cast<uint64_t>(index.token_bytes);
     if (mapped.size() % bytes != 0) {

@@ -273,8 +273,8 @@ Batch WebDataset::make_batch(std::span<ShardSample> samples, int64_t epoch) cons
   std::vector<Batch> made;
   for (const ShardSample& sample : samples) {
     // Archives have fewer samples than this, so sample numbers are unique.
-    constexpr int64_t kMostInArchive = int64_t{1} << 32;
-    SampleRandom random(shared_->options.seed, epoch, sample.part * kMostInArchive + sample.number);
+    constexpr int64_t kMaxSamplesInArchive = int64_t{1} << 32;
+    SampleRandom random(shared_->options.seed, epoch, sample.part * kMaxSamplesInArchive + sample.number);
     try {
       made.push_back(shared_->decode(sample, random));
     } catch (const std::exception& error) {

@@ -33,8 +33,8 @@ Image decode_avif(const std::vector<uint8_t>& bytes, const std::filesystem::path
   if (decoder == nullptr) throw std::bad_alloc();
   decoder->maxThreads = 1;  // the loader already uses several worker threads
   decoder->ignoreExif = decoder->ignoreXMP = AVIF_TRUE;
-  constexpr int64_t kMostPixels = int64_t{16384} * 16384;  // the limit of libavif
-  decoder->imageSizeLimit = static_cast<uint32_t>(std::clamp<int64_t>(options.most_pixels, 1, kMostPixels));
+  constexpr int64_t kMaxPixels = int64_t{16384} * 16384;  // the limit of libavif
+  decoder->imageSizeLimit = static_cast<uint32_t>(std::clamp<int64_t>(options.most_pixels, 1, kMaxPixels));
   avifResult result = avifDecoderSetIOMemory(decoder.get(), bytes.data(), bytes.size());
   if (result == AVIF_RESULT_OK) result = avifDecoderParse(decoder.get());
   if (result != AVIF_RESULT_OK) refuse(path, result);

@@ -12,7 +12,7 @@ namespace ddp {
 namespace {
 
 constexpr size_t kMaxNames = 10'000'000;
-constexpr int kMostDepth = 100;
+constexpr int kMaxDepth = 100;
 using Names = std::vector<std::string>;
 
 void check_count(size_t count) {
@@ -145,7 +145,7 @@ Names expand(std::string_view pattern, int depth) {
     return std::invalid_argument("expand_shards: the braces do not close, or are nested too deep, in '" +
                                  std::string(pattern) + "'");
   };
-  if (depth > kMostDepth) throw unbalanced();
+  if (depth > kMaxDepth) throw unbalanced();
   Names names = {""};
   size_t start = 0;
   int open = 0;

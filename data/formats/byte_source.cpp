@@ -16,7 +16,7 @@
 namespace ddp {
 namespace {
 
-constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // gzread() returns the number of bytes as an int
+constexpr uint64_t kMaxReadBytes = uint64_t{1} << 30;  // gzread() returns the number of bytes as an int
 
 std::string cause() {
   return std::generic_category().message(errno);
@@ -70,7 +70,7 @@ ByteSource::ByteSource(ByteSource&& other) noexcept = default;
 ByteSource& ByteSource::operator=(ByteSource&& other) noexcept = default;
 
 uint64_t ByteSource::read_some(std::span<uint8_t> bytes) {
-  const auto wanted = static_cast<unsigned>(std::min<uint64_t>(bytes.size(), kLargestRead));
+  const auto wanted = static_cast<unsigned>(std::min<uint64_t>(bytes.size(), kMaxReadBytes));
   const int count = ::gzread(stream_->gz, bytes.data(), wanted);
   if (count < 0) {
     int code = 0;

@@ -208,8 +208,8 @@ uint64_t ByteStream::skip(uint64_t count) {
 
 void ByteStream::finish() {
   if (!command_ && stream_->is_plain()) return;
-  constexpr uint64_t kMost = uint64_t{1} << 22;
-  skip(kMost);
+  constexpr uint64_t kMax = uint64_t{1} << 22;
+  skip(kMax);
 }
 
 bool ByteStream::seek(uint64_t position) {

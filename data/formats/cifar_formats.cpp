@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr size_t kImage = size_t{3} * 32 * 32;
 constexpr size_t kRecord = 2 + kImage;
 constexpr uint64_t kMaxImages = 1'000'000;
-constexpr uint64_t kMostNamesBytes = 65'536;
+constexpr uint64_t kMaxCifar100NamesBytes = 65'536;
 
 int64_t checked_label(const std::filesystem::path& file, size_t image, const char* kind, uint8_t label,
                       int64_t classes) {
@@ -56,7 +56,7 @@ Cifar100Content read_records(const std::filesystem::path& file) {
 }
 
 constexpr int kTrainFiles = 5;
-constexpr uintmax_t kMaxNamesBytes = 4096;
+constexpr uintmax_t kMaxCifar10NamesBytes = 4096;
 
 std::string reason() {
   return errno == 0 ? "read error" : std::generic_category().message(errno);
@@ -189,7 +189,7 @@ std::vector<std::string> read_cifar10_class_names(const fs::path& dir) {
   std::error_code error;
   const uintmax_t size = fs::file_size(file, error);
   if (error) throw DataError(file, "cannot be read: " + error.message());
-  if (size > kMaxNamesBytes) {
+  if (size > kMaxCifar10NamesBytes) {
     throw DataError(file, "expected ten class names, got " + std::to_string(size) + " bytes");
   }
   std::string content(static_cast<size_t>(size), '\0');
@@ -220,7 +220,7 @@ Cifar100Content read_cifar100_file(const std::filesystem::path& file) {
 
 std::vector<std::string> read_label_names(const std::filesystem::path& file, int64_t count) {
   std::vector<std::string> names;
-  std::istringstream lines(read_small_file(file, kMostNamesBytes));
+  std::istringstream lines(read_small_file(file, kMaxCifar100NamesBytes));
   for (std::string name; std::getline(lines, name);) {
     while (!name.empty() && (name.back() == '\r' || name.back() == ' ')) name.pop_back();
     if (name.empty()) continue;

@@ -14,10 +14,10 @@ using ColorTable = std::array<std::array<uint8_t, 4>, 256>;
 /// pixels are written `step` pixels apart.
 template <int kBits>
 void put_colors(const ColorTable& colors, const uint8_t* numbers, uint8_t* rgb, int64_t step, int64_t count) {
-  constexpr int kPerByte = 8 / kBits;
+  constexpr int kPixelsPerByte = 8 / kBits;
   constexpr unsigned kMask = (1U << kBits) - 1;
   for (int64_t i = 0; i < count; ++i, rgb += 3 * step) {
-    const unsigned number = numbers[i / kPerByte] >> (8 - kBits - i % kPerByte * kBits) & kMask;
+    const unsigned number = numbers[i / kPixelsPerByte] >> (8 - kBits - i % kPixelsPerByte * kBits) & kMask;
     std::memcpy(rgb, colors[number].data(), 3);
   }
 }

@@ -106,8 +106,8 @@ void Command::wait_for(int file, std::chrono::milliseconds most) const {
 }
 
 void Command::wait_for_output() const {
-  constexpr std::chrono::milliseconds kForEver(-1);
-  if (detail::pass_stop().stop_possible()) wait_for(output_, kForEver);
+  constexpr std::chrono::milliseconds kNoTimeout(-1);
+  if (detail::pass_stop().stop_possible()) wait_for(output_, kNoTimeout);
 }
 
 int Command::wait_for_end() {

@@ -22,9 +22,9 @@ constexpr uint32_t kMaxStringLength = kMaxCodes + 1;  // the maximum length of a
 
 /// The table of LZW. Each code stands for a string of indices that is one index longer than an earlier string. As in
 /// Pillow, an index may have up to 12 bits; a pixel uses the lower eight.
-class Strings {
+class LzwTable {
  public:
-  explicit Strings(int index_bits) : index_bits_(index_bits), clear_(1U << index_bits) {
+  explicit LzwTable(int index_bits) : index_bits_(index_bits), clear_(1U << index_bits) {
     for (uint32_t i = 0; i < clear_; ++i)
       table_[i] = {.before = i, .length = 1, .first = static_cast<uint8_t>(i), .last = static_cast<uint8_t>(i)};
     reset();
@@ -146,7 +146,7 @@ class Gif {
     for (size_t i = 0; i < palette_.size(); ++i) palette_[i].fill(static_cast<uint8_t>(i));
     Palette own = palette_;
     read_palette(flags, palette_);
-    const auto background = to_first_picture();
+    const auto background = skip_to_first_picture();
     const int64_t left = short_number(), top = short_number();
     const int64_t columns = short_number(), rows = short_number();
     if (columns == 0 || rows == 0) refuse("its picture has no pixels");
@@ -196,7 +196,7 @@ class Gif {
 
   /// Skips the blocks before the first picture. Returns the index that the screen is filled with: the transparent
   /// index, otherwise 0.
-  uint8_t to_first_picture() {
+  uint8_t skip_to_first_picture() {
     uint8_t background = 0;
     for (uint8_t kind = byte(); kind != ','; kind = byte()) {
       if (kind == ';') refuse("it has no picture");
@@ -230,7 +230,7 @@ class Gif {
     Bits bits(bytes_, at_);
     const int index_bits = static_cast<int>(bits.byte().value_or(kMaxCodeBits + 1));
     if (index_bits > kMaxCodeBits) refuse("its pixels have " + std::to_string(index_bits) + " bits");
-    Strings strings(index_bits);
+    LzwTable strings(index_bits);
     while (count > 0) {
       const auto code = bits.read(strings.code_bits());
       if (!code || strings.is_end(*code)) refuse("its pixels are truncated");

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
 /// Much larger than any dataset of this format, and small enough for exact arithmetic.
-constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
 
 uint32_t read_big_endian(ByteSource& source) {
   std::array<uint8_t, 4> bytes{};
@@ -36,7 +36,7 @@ IdxArray read_array(const std::filesystem::path& path, int dimensions) {
     const uint32_t size = read_big_endian(source);
     array.shape.push_back(size);
     count *= size;
-    if (count > kMostBytes) throw DataError(path, "its header names more than 2^40 values: it is damaged");
+    if (count > kMaxBytes) throw DataError(path, "its header names more than 2^40 values: it is damaged");
   }
   source.require(count);
   constexpr uint64_t kAtOnce = 1 << 20;

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-constexpr uint64_t kMostFileBytes = uint64_t{1} << 32;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 32;
 constexpr int64_t kMaxPictureSide = 1'000'000;  // libpng's limit, used for all formats: each row has a fixed cost
 
 /// Returns all format names, such as "JPEG, PNG or GIF".
@@ -38,7 +38,7 @@ Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   for (const PictureFormat& known : kPictureFormats) {
     if (known.format != format) continue;
     if (known.decode != nullptr) return with_data_errors(path, [&] { return known.decode(bytes, path, options); });
-    throw DataError(path, "a " + std::string(known.name) + " file, but " + how_to_read(format));
+    throw DataError(path, "a " + std::string(known.name) + " file, but " + reading_advice(format));
   }
   throw DataError(path,
                   bytes.empty() ? "the file is empty" : "expected a " + all_formats() + " file, got another format");
@@ -46,7 +46,7 @@ Image decode_image(const std::vector<uint8_t>& bytes, const std::filesystem::pat
 
 Image read_image(const std::filesystem::path& path, const DecodeOptions& options) {
   return with_data_errors(path,
-                          [&] { return decode_image(read_small_file_bytes(path, kMostFileBytes), path, options); });
+                          [&] { return decode_image(read_small_file_bytes(path, kMaxFileBytes), path, options); });
 }
 
 }  // namespace ddp

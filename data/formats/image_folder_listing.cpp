@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMostIndexBytes = uint64_t{1} << 24;
+constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 24;
 constexpr const char* kExpectedIndices = R"(expected JSON as {"0": "first class", "1": "second class"})";
 
 /// The files of one kind that a listing leaves out: their number, and the path of the first one.
@@ -69,7 +69,7 @@ std::string notice_of(const fs::path& root, const LeftOut& left_out) {
               ": " + cause;
   };
   for (const auto& [format, files] : left_out.formats) {
-    add(files, format_name(format) + " file", format_name(format) + " files", how_to_read(format));
+    add(files, format_name(format) + " file", format_name(format) + " files", reading_advice(format));
   }
   add(left_out.dead_links, "link", "links", "its target does not exist");
   add(left_out.circles, "link to a folder", "links to folders", "it points to a folder that contains it");
@@ -289,7 +289,7 @@ std::vector<std::string> read_names(const fs::path& file) {
     }
     return true;
   };
-  const json indices = json::parse(read_small_file(file, kMostIndexBytes), keep, /*allow_exceptions=*/false);
+  const json indices = json::parse(read_small_file(file, kMaxIndexBytes), keep, /*allow_exceptions=*/false);
   if (!indices.is_object()) throw DataError(file, kExpectedIndices);
   std::vector<std::string> names;
   for (size_t i = 0; i < indices.size(); ++i) {

@@ -47,7 +47,7 @@ std::string format_name(ImageFormat format) {
   return known == nullptr ? "unknown" : std::string(known->name);
 }
 
-std::string how_to_read(ImageFormat format) {
+std::string reading_advice(ImageFormat format) {
   const PictureFormat* known = find(format);
   if (known == nullptr || known->library.empty()) return "ddprun does not read this format";
   const std::string package(known->package);

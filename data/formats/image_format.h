@@ -25,6 +25,6 @@ ImageFormat image_format_of_name(const std::filesystem::path& file);
 bool can_read(ImageFormat format);
 
 /// For a format that this build cannot read: says what is missing and what to install, without a full stop at the end.
-std::string how_to_read(ImageFormat format);
+std::string reading_advice(ImageFormat format);
 
 }  // namespace ddp

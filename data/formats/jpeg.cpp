@@ -49,17 +49,17 @@ class JpegCoefficients {
   };
 
   static JpegCoefficients& of(j_common_ptr decoder);
-  static jvirt_barray_ptr request(j_common_ptr decoder, int pool, boolean is_zeroed, JDIMENSION row_blocks,
-                                  JDIMENSION rows, JDIMENSION most_rows);
-  static void realize(j_common_ptr decoder);
-  static JBLOCKARRAY access(j_common_ptr decoder, jvirt_barray_ptr which, JDIMENSION first, JDIMENSION rows,
-                            boolean is_written);
+  static jvirt_barray_ptr request_virt_barray(j_common_ptr decoder, int pool, boolean is_zeroed, JDIMENSION row_blocks,
+                                              JDIMENSION rows, JDIMENSION most_rows);
+  static void realize_virt_arrays(j_common_ptr decoder);
+  static JBLOCKARRAY access_virt_barray(j_common_ptr decoder, jvirt_barray_ptr which, JDIMENSION first, JDIMENSION rows,
+                                        boolean is_written);
   bool add(size_t row_blocks, size_t rows);
   static bool map(Array& array);
   static void release(Array& array, size_t rows);
 
   std::vector<std::unique_ptr<Array>> arrays_;
-  void (*realize_others_)(j_common_ptr) = nullptr;
+  void (*libjpeg_realize_)(j_common_ptr) = nullptr;
 };
 
 JpegCoefficients::~JpegCoefficients() {
@@ -70,10 +70,10 @@ JpegCoefficients::~JpegCoefficients() {
 
 void JpegCoefficients::install(jpeg_decompress_struct& decoder) {
   decoder.client_data = this;
-  realize_others_ = decoder.mem->realize_virt_arrays;
-  decoder.mem->request_virt_barray = request;
-  decoder.mem->realize_virt_arrays = realize;
-  decoder.mem->access_virt_barray = access;
+  libjpeg_realize_ = decoder.mem->realize_virt_arrays;
+  decoder.mem->request_virt_barray = request_virt_barray;
+  decoder.mem->realize_virt_arrays = realize_virt_arrays;
+  decoder.mem->access_virt_barray = access_virt_barray;
 }
 
 JpegCoefficients& JpegCoefficients::of(j_common_ptr decoder) {
@@ -103,30 +103,31 @@ bool JpegCoefficients::map(Array& array) {
   return true;
 }
 
-jvirt_barray_ptr JpegCoefficients::request(j_common_ptr decoder, int /*pool*/, boolean /*is_zeroed*/,
-                                           JDIMENSION row_blocks, JDIMENSION rows, JDIMENSION /*most_rows*/) {
+jvirt_barray_ptr JpegCoefficients::request_virt_barray(j_common_ptr decoder, int /*pool*/, boolean /*is_zeroed*/,
+                                                       JDIMENSION row_blocks, JDIMENSION rows,
+                                                       JDIMENSION /*most_rows*/) {
   JpegCoefficients& all = of(decoder);
   if (!all.add(row_blocks, rows)) ERREXIT1(decoder, JERR_OUT_OF_MEMORY, 0);
   // libjpeg only passes this pointer back, without dereferencing it.
   return reinterpret_cast<jvirt_barray_ptr>(all.arrays_.back().get());
 }
 
-void JpegCoefficients::realize(j_common_ptr decoder) {
+void JpegCoefficients::realize_virt_arrays(j_common_ptr decoder) {
   JpegCoefficients& all = of(decoder);
-  all.realize_others_(decoder);
+  all.libjpeg_realize_(decoder);
   for (const auto& array : all.arrays_) {
     if (array->blocks == nullptr && !map(*array)) ERREXIT1(decoder, JERR_OUT_OF_MEMORY, 0);
   }
 }
 
-JBLOCKARRAY JpegCoefficients::access(j_common_ptr decoder, jvirt_barray_ptr which, JDIMENSION first, JDIMENSION rows,
-                                     boolean is_written) {
+JBLOCKARRAY JpegCoefficients::access_virt_barray(j_common_ptr decoder, jvirt_barray_ptr which, JDIMENSION first,
+                                                 JDIMENSION rows, boolean is_written) {
   auto& array = *reinterpret_cast<Array*>(which);
   if (size_t{first} + rows > array.rows || array.blocks == nullptr) ERREXIT(decoder, JERR_BAD_VIRTUAL_ACCESS);
   // Read accesses produce the output from top to bottom. They look back at most two rows of 4 blocks, to smooth a
   // picture whose last scans are missing.
-  constexpr size_t kKept = 16;
-  if (is_written == FALSE && first > kKept) release(array, first - kKept);
+  constexpr size_t kLookBackRows = 16;
+  if (is_written == FALSE && first > kLookBackRows) release(array, first - kLookBackRows);
   return array.row_pointers.data() + first;
 }
 
@@ -135,8 +136,8 @@ void JpegCoefficients::release(Array& array, size_t rows) {
   const size_t row_bytes = array.row_blocks * sizeof(JBLOCK);
   const size_t begin = array.released_rows * row_bytes / page * page;
   const size_t end = rows * row_bytes / page * page;
-  constexpr size_t kWorthACall = size_t{1} << 20;
-  if (end < begin + kWorthACall) return;
+  constexpr size_t kMinReleasedBytes = size_t{1} << 20;
+  if (end < begin + kMinReleasedBytes) return;
   ::madvise(reinterpret_cast<char*>(array.blocks) + begin, end - begin, MADV_DONTNEED);
   array.released_rows = rows;
 }
@@ -216,11 +217,11 @@ int64_t scan_work(const jpeg_decompress_struct& decoder, int64_t blocks, const S
 /// passes over the whole picture but may need only a few bytes, so a small file could keep a program busy for hours.
 /// Encoders write about ten. The first scan of a file with Huffman codes is always allowed.
 void add_scan(const jpeg_decompress_struct& decoder, ErrorHandler& handler, ScanCount& count, int64_t work) {
-  constexpr int64_t kMostScans = 500;
+  constexpr int64_t kMaxScans = 500;
   constexpr int64_t kPicture = 64;  // the work per block for converting coefficients to pixels
   ++count.scans;
   count.work += work;
-  if (count.scans > kMostScans) refuse_scans(handler, kMostScans, /*is_many=*/true);
+  if (count.scans > kMaxScans) refuse_scans(handler, kMaxScans, /*is_many=*/true);
   if (count.scans == 1 && decoder.arith_code == FALSE) return;
   if (count.work + kPicture * blocks_of(decoder) <= max_jpeg_work(handler.file_bytes)) return;
   refuse_scans(handler, count.scans - 1, /*is_many=*/false);
@@ -275,7 +276,7 @@ void check_scans(const jpeg_decompress_struct& decoder, const Image& image, Erro
 
 /// Reads one row of CMYK and converts it to RGB. Adobe's and other programs write inverted inks, so that 255 means no
 /// ink; Pillow treats every file that way.
-void read_inks(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint8_t* rgb) {
+void read_cmyk_row(jpeg_decompress_struct& decoder, std::vector<uint8_t>& inks, uint8_t* rgb) {
   JSAMPROW row = inks.data();
   jpeg_read_scanlines(&decoder, &row, 1);
   for (uint8_t& ink : inks) ink = static_cast<uint8_t>(255 - ink);
@@ -358,7 +359,7 @@ Outcome decode(JpegRead& read) {
   while (decoder.output_scanline < last) {
     JSAMPROW row = add_row(image.pixels, row_bytes);
     if (has_inks) {
-      read_inks(decoder, read.inks, row);
+      read_cmyk_row(decoder, read.inks, row);
     } else {
       jpeg_read_scanlines(&decoder, &row, 1);
     }

@@ -46,7 +46,7 @@ OPJ_BOOL seek(OPJ_OFF_T place, void* user) {
   return OPJ_TRUE;
 }
 
-void complain(const char* message, void* user) {
+void record_error(const char* message, void* user) {
   auto& text = static_cast<Source*>(user)->message;
   if (!text.empty()) return;
   text = message;
@@ -55,7 +55,7 @@ void complain(const char* message, void* user) {
       text, [](unsigned char c) { return c < ' '; }, ' ');
 }
 
-void ignore(const char* /*message*/, void* /*user*/) {}
+void ignore_message(const char* /*message*/, void* /*user*/) {}
 
 /// Converts a sample of a component to 8 bits, rounded as in Pillow.
 uint8_t byte_of(const opj_image_comp_t& component, int64_t y, int64_t x) {
@@ -92,11 +92,11 @@ void check_tiles(const std::vector<uint8_t>& bytes, const std::filesystem::path&
       const int64_t length = number(end, 4) - number(begin, 4);
       return length <= 0 || number(size, 4) == 0 ? 0 : (length - 1) / number(size, 4) + 1;
     };
-    constexpr double kPerTile = 6000, kPerComponent = 1200;
+    constexpr double kBytesPerTile = 6000, kBytesPerComponent = 1200;
     const double all = static_cast<double>(tiles(8, 24, 32)) * static_cast<double>(tiles(12, 28, 36));
-    const double needed = all * (kPerTile + kPerComponent * static_cast<double>(number(40, 2)));
-    constexpr double kMost = 1e15;
-    check_working_memory(path, static_cast<int64_t>(std::min(needed, kMost)), static_cast<int64_t>(bytes.size()),
+    const double needed = all * (kBytesPerTile + kBytesPerComponent * static_cast<double>(number(40, 2)));
+    constexpr double kMax = 1e15;
+    check_working_memory(path, static_cast<int64_t>(std::min(needed, kMax)), static_cast<int64_t>(bytes.size()),
                          "its tiles");
   }
 }
@@ -155,9 +155,9 @@ Image decode_jpeg2000(const std::vector<uint8_t>& bytes, const std::filesystem::
   const std::unique_ptr<opj_stream_t, decltype(&opj_stream_destroy)> stream(opj_stream_default_create(OPJ_TRUE),
                                                                             opj_stream_destroy);
   if (codec == nullptr || stream == nullptr) throw std::bad_alloc();
-  opj_set_error_handler(codec.get(), complain, &source);
-  opj_set_warning_handler(codec.get(), ignore, nullptr);
-  opj_set_info_handler(codec.get(), ignore, nullptr);
+  opj_set_error_handler(codec.get(), record_error, &source);
+  opj_set_warning_handler(codec.get(), ignore_message, nullptr);
+  opj_set_info_handler(codec.get(), ignore_message, nullptr);
   opj_stream_set_user_data(stream.get(), &source, nullptr);
   opj_stream_set_user_data_length(stream.get(), bytes.size());
   opj_stream_set_read_function(stream.get(), read);

@@ -21,7 +21,7 @@ inline constexpr int64_t kMaxInflation = 1032;
 /// Whether a picture of `bytes` bytes is read twice, if its format needs all of the memory from the first row on. The
 /// first pass only checks that the file is complete, because the file is small compared with the picture. Photographs
 /// are read only once.
-inline bool is_checked_first(int64_t bytes, int64_t file_bytes) {
+inline bool needs_check_pass(int64_t bytes, int64_t file_bytes) {
   return bytes > std::max(int64_t{32} << 20, 32 * file_bytes);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kHeaderBytes1 = 348;
 constexpr size_t kHeaderBytes2 = 540;
-constexpr uint64_t kMostVoxels = uint64_t{1} << 33;
+constexpr uint64_t kMaxVoxels = uint64_t{1} << 33;
 
 /// Reads the fields of the header by their offset in the struct nifti_1_header or nifti_2_header.
 class Header {
@@ -23,7 +23,7 @@ class Header {
   explicit Header(ByteSource& source) : path_(source.path()) {
     source.read(std::span(bytes_).first(kHeaderBytes1));
     const auto has_size = [&](size_t size) { return at<int32_t>(0) == static_cast<int32_t>(size); };
-    if (!has_size(kHeaderBytes1) && !has_size(kHeaderBytes2)) swaps_ = true;
+    if (!has_size(kHeaderBytes1) && !has_size(kHeaderBytes2)) swaps_bytes_ = true;
     is_second_ = has_size(kHeaderBytes2);
     if (is_second_) source.read(std::span(bytes_).subspan(kHeaderBytes1));
     // In version 2, the magic is followed by bytes that reveal whether the file was transferred in text mode.
@@ -40,7 +40,7 @@ class Header {
   Number at(size_t place) const {
     std::array<uint8_t, sizeof(Number)> bytes{};
     std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(place), bytes.size(), bytes.begin());
-    if (swaps_) std::reverse(bytes.begin(), bytes.end());
+    if (swaps_bytes_) std::reverse(bytes.begin(), bytes.end());
     return std::bit_cast<Number>(bytes);
   }
 
@@ -52,13 +52,13 @@ class Header {
   double data_offset() const { return is_second_ ? static_cast<double>(at<int64_t>(168)) : at<float>(108); }
   double slope() const { return is_second_ ? at<double>(176) : at<float>(112); }
   double intercept() const { return is_second_ ? at<double>(184) : at<float>(116); }
-  bool swaps() const { return swaps_; }
+  bool swaps_bytes() const { return swaps_bytes_; }
   size_t size() const { return is_second_ ? kHeaderBytes2 : kHeaderBytes1; }
 
  private:
   std::filesystem::path path_;
   std::array<uint8_t, kHeaderBytes2> bytes_{};
-  bool swaps_ = false;
+  bool swaps_bytes_ = false;
   bool is_second_ = false;
 };
 
@@ -94,12 +94,12 @@ void convert(std::span<const uint8_t> stored, const Header& header, std::span<fl
     }
   };
   using Bytes = std::array<uint8_t, sizeof(Number)>;
-  if (!header.swaps() && !is_scaled) {
+  if (!header.swaps_bytes() && !is_scaled) {
     convert_all([](const Bytes& bytes) { return static_cast<float>(std::bit_cast<Number>(bytes)); });
     return;
   }
   convert_all([&](Bytes bytes) {
-    if (header.swaps()) std::reverse(bytes.begin(), bytes.end());
+    if (header.swaps_bytes()) std::reverse(bytes.begin(), bytes.end());
     const auto value = std::bit_cast<Number>(bytes);
     return is_scaled ? static_cast<float>(static_cast<double>(value) * slope + intercept) : static_cast<float>(value);
   });
@@ -164,7 +164,7 @@ void read_values(ByteSource& source, const Header& header, std::vector<float>& v
 uint64_t count_of(const std::filesystem::path& path, std::initializer_list<int64_t> sizes) {
   uint64_t count = 1;
   for (const int64_t size : sizes) {
-    if (static_cast<uint64_t>(size) > kMostVoxels / count) {
+    if (static_cast<uint64_t>(size) > kMaxVoxels / count) {
       throw DataError(path, "has more than 2^33 voxels, by its header");
     }
     count *= static_cast<uint64_t>(size);
@@ -185,8 +185,8 @@ NiftiVolume read_volume(const std::filesystem::path& path, bool series) {
       .volumes = size(4)};
   const uint64_t count = count_of(path, {volume.depth, volume.height, volume.width, volume.volumes});
   const double offset = header.data_offset();
-  constexpr double kLargestOffset = 1 << 24;  // integers up to this value are exact in a float
-  if (!(offset >= static_cast<double>(header.size()) && offset <= kLargestOffset)) {
+  constexpr double kMaxOffset = 1 << 24;  // integers up to this value are exact in a float
+  if (!(offset >= static_cast<double>(header.size()) && offset <= kMaxOffset)) {
     throw DataError(path, "the volume's offset in the file, " + std::to_string(offset) +
                               ", is not after the header or is above 2^24: the header is damaged");
   }

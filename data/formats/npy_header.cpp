@@ -13,13 +13,13 @@ namespace ddp {
 namespace {
 
 constexpr std::string_view kNpyMagic("\x93NUMPY", 6);
-constexpr uint64_t kMostHeaderBytes = 10'000;  // also the limit of NumPy
-constexpr size_t kMostDimensions = 64;         // also the limit of NumPy
+constexpr uint64_t kMaxHeaderBytes = 10'000;  // also the limit of NumPy
+constexpr size_t kMaxDimensions = 64;         // also the limit of NumPy
 
 // Quotes text from the file in a message: always on one line, whatever the text contains.
 std::string shown(std::string_view text) {
-  constexpr size_t kMost = 60;
-  std::string line(text.substr(0, kMost));
+  constexpr size_t kMax = 60;
+  std::string line(text.substr(0, kMax));
   for (char& letter : line) {
     if (letter < ' ' || letter > '~') letter = '?';
   }
@@ -114,12 +114,12 @@ class Literal {
 
   int64_t number() {
     skip_blanks();
-    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
     const auto digits = std::min(text_.find_first_not_of("0123456789"), text_.size());
     if (digits == 0) fail();
     int64_t value = 0;
     for (const char digit : text_.substr(0, digits)) {
-      if (value > (kMost - (digit - '0')) / 10) fail();
+      if (value > (kMax - (digit - '0')) / 10) fail();
       value = 10 * value + (digit - '0');
     }
     text_.remove_prefix(digits);
@@ -132,7 +132,7 @@ class Literal {
     expect('(');
     while (!accepts(')')) {
       sizes.push_back(number());
-      if (sizes.size() > kMostDimensions) fail();
+      if (sizes.size() > kMaxDimensions) fail();
       if (accepts(',')) continue;
       if (sizes.size() == 1) fail();  // (3) is a number, not a tuple
       expect(')');
@@ -168,10 +168,10 @@ class Literal {
 void set_count(NpyHeader& header, const std::filesystem::path& path) {
   const bool is_empty = std::ranges::find(header.shape, 0) != header.shape.end();
   uint64_t bytes = static_cast<uint64_t>(header.item_bytes);
-  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
   for (const int64_t size : header.shape) {
     const auto factor = static_cast<uint64_t>(std::max<int64_t>(size, 1));  // zeros are skipped, as for strides
-    if (bytes > kMost / factor) throw DataError(path, "its header names more than 2^63 bytes: it is damaged");
+    if (bytes > kMax / factor) throw DataError(path, "its header names more than 2^63 bytes: it is damaged");
     bytes *= factor;
   }
   header.count = is_empty ? 0 : bytes / static_cast<uint64_t>(header.item_bytes);
@@ -208,9 +208,9 @@ NpyHeader read_npy_header(const ReadBytes& read, const std::filesystem::path& pa
   read(std::span(length).first(digits));
   const uint32_t bytes =
       uint32_t{length[0]} | uint32_t{length[1]} << 8 | uint32_t{length[2]} << 16 | uint32_t{length[3]} << 24;
-  if (bytes > kMostHeaderBytes) {
+  if (bytes > kMaxHeaderBytes) {
     throw DataError(path, "its header claims " + std::to_string(bytes) + " bytes, expected at most " +
-                              std::to_string(kMostHeaderBytes));
+                              std::to_string(kMaxHeaderBytes));
   }
   std::string text(bytes, '\0');
   read({reinterpret_cast<uint8_t*>(text.data()), text.size()});

@@ -196,9 +196,9 @@ Decoded decode(Reader& reader, Source& source, const std::filesystem::path& path
   if (shape.height > options.most_pixels / shape.width) return Decoded::kTooLarge;
   const int64_t unpacked = unpacked_bytes(reader.png, reader.info);
   if (unpacked / kMaxInflation > file_bytes) png_error(reader.png, "the file is too short for its pixels");
-  constexpr int64_t kMostPixelBytes = 8;
+  constexpr int64_t kMaxPixelBytes = 8;
   constexpr int64_t kTimesInterlaced = 3;  // it is read twice, and its short rows take longer
-  const bool is_large = is_checked_first(shape.height * shape.width * (is_rgb ? 3 : kMostPixelBytes), file_bytes);
+  const bool is_large = needs_check_pass(shape.height * shape.width * (is_rgb ? 3 : kMaxPixelBytes), file_bytes);
   const bool is_interlaced = png_get_interlace_type(reader.png, reader.info) != PNG_INTERLACE_NONE;
   check_unpacked_size(path, unpacked, file_bytes, is_large && is_interlaced ? kTimesInterlaced : 1);
   if (rows == Rows::kTry && is_large && is_interlaced) return Decoded::kUnchecked;

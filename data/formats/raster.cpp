@@ -39,7 +39,7 @@ Raster decode_raster(const std::vector<uint8_t>& bytes, const std::filesystem::p
 #ifdef DDPRUN_HAS_TIFF
     if (format == ImageFormat::kTiff) return decode_tiff_raster(bytes, path, options, memory);
 #endif
-    if (format == ImageFormat::kTiff) throw DataError(path, "a TIFF file, but " + how_to_read(format));
+    if (format == ImageFormat::kTiff) throw DataError(path, "a TIFF file, but " + reading_advice(format));
     throw DataError(path, "expected a PNG or TIFF file, whose samples can be read as they are, got " +
                               (format == ImageFormat::kUnknown ? "another format" : format_name(format)));
   });

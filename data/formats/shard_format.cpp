@@ -13,7 +13,7 @@ namespace ddp {
 namespace {
 
 constexpr std::string_view kIndexTitle = "ddprun-shard-index 1";
-constexpr uint64_t kMostIndex = uint64_t{1} << 30;
+constexpr uint64_t kMaxShardIndexBytes = uint64_t{1} << 30;
 
 /// Whether webdataset ignores this file: its name is "__name__", or it lies in a folder with such a name.
 bool is_metadata(std::string_view name) {
@@ -122,7 +122,7 @@ std::optional<ShardIndex> read_shard_index(const std::filesystem::path& archive)
   const auto path = index_path(archive);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  ShardIndex index = parse_shard_index(read_small_file(path, kMostIndex), path);
+  ShardIndex index = parse_shard_index(read_small_file(path, kMaxShardIndexBytes), path);
   const OpenFile file(archive);
   if (file.size() != index.archive_bytes) {
     throw DataError(path, "is the index of an archive of " + std::to_string(index.archive_bytes) + " bytes, but " +

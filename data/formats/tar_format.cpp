@@ -14,7 +14,7 @@ namespace ddp {
 namespace {
 
 constexpr uint64_t kBlock = 512;
-constexpr uint64_t kMostExtension = uint64_t{1} << 20;  // for long names and pax records
+constexpr uint64_t kMaxExtensionBytes = uint64_t{1} << 20;  // for long names and pax records
 constexpr size_t kNameBytes = 100;
 constexpr size_t kSizeOffset = 124;
 constexpr size_t kChecksumOffset = 148;
@@ -129,8 +129,8 @@ struct TarReader::Extensions {
     if (!long_name.empty()) header.name = long_name;
     if (!pax_name.empty()) header.name = pax_name;
     if (pax_size) header.size = *pax_size;
-    constexpr char kOldest = '\0';
-    if (header.type == kOldest) header.type = header.name.ends_with('/') ? '5' : '0';
+    constexpr char kOldRegularFile = '\0';
+    if (header.type == kOldRegularFile) header.type = header.name.ends_with('/') ? '5' : '0';
   }
 };
 
@@ -175,7 +175,8 @@ bool TarReader::read_header(Header& header) {
 }
 
 std::string TarReader::read_extension(const Header& header) {
-  if (header.size > kMostExtension) fail("a long name or pax header claims " + std::to_string(header.size) + " bytes");
+  if (header.size > kMaxExtensionBytes)
+    fail("a long name or pax header claims " + std::to_string(header.size) + " bytes");
   begin_content(header);
   const std::vector<uint8_t> bytes = read();
   return {bytes.begin(), bytes.end()};
@@ -220,8 +221,8 @@ void TarReader::begin_content(const Header& header) {
   if (header.has_content() && header.size > uint64_t{std::numeric_limits<int64_t>::max()} - kBlock) {
     fail("a file's size is damaged");
   }
-  left_ = header.has_content() ? header.size : 0;
-  padding_ = padding_of(left_);
+  remaining_ = header.has_content() ? header.size : 0;
+  padding_ = padding_of(remaining_);
 }
 
 std::optional<TarMember> TarReader::next() {
@@ -245,8 +246,8 @@ std::optional<TarMember> TarReader::next() {
 }
 
 void TarReader::require_size() const {
-  if (left_ <= max_file_bytes_) return;
-  throw DataError(stream_.url(), "the file at byte " + std::to_string(at_) + " claims " + std::to_string(left_) +
+  if (remaining_ <= max_file_bytes_) return;
+  throw DataError(stream_.url(), "the file at byte " + std::to_string(at_) + " claims " + std::to_string(remaining_) +
                                      " bytes, expected at most " + std::to_string(max_file_bytes_) +
                                      ": raise the limit if that is right");
 }
@@ -255,16 +256,16 @@ std::vector<uint8_t> TarReader::read() {
   require_size();
   constexpr uint64_t kAtOnce = uint64_t{1} << 20;
   std::vector<uint8_t> bytes;
-  bytes.reserve(static_cast<size_t>(std::min(left_, 16 * kAtOnce)));
-  while (left_ > 0) {
-    const auto piece = static_cast<size_t>(std::min(left_, kAtOnce));
+  bytes.reserve(static_cast<size_t>(std::min(remaining_, 16 * kAtOnce)));
+  while (remaining_ > 0) {
+    const auto piece = static_cast<size_t>(std::min(remaining_, kAtOnce));
     // Reserves memory for the whole file: physical memory is used only when it is written, and growing the vector would
     // need twice as much.
-    if (bytes.size() + piece > bytes.capacity()) bytes.reserve(bytes.size() + static_cast<size_t>(left_));
+    if (bytes.size() + piece > bytes.capacity()) bytes.reserve(bytes.size() + static_cast<size_t>(remaining_));
     bytes.resize(bytes.size() + piece);
     const size_t count = stream_.read(std::span(bytes).last(piece));
-    if (count < piece) fail("expected " + std::to_string(left_ - count) + " further bytes of the file");
-    left_ -= piece;
+    if (count < piece) fail("expected " + std::to_string(remaining_ - count) + " further bytes of the file");
+    remaining_ -= piece;
   }
   return bytes;
 }
@@ -276,15 +277,15 @@ void TarReader::check_end() {
 
 void TarReader::skip_rest() {
   // Skipping does not detect missing bytes, so the last byte is read.
-  const uint64_t count = left_ + padding_;
-  left_ = padding_ = 0;
+  const uint64_t count = remaining_ + padding_;
+  remaining_ = padding_ = 0;
   if (count == 0) return;
   std::array<uint8_t, 1> last{};
   if (stream_.skip(count - 1) < count - 1 || stream_.read(last) == 0) fail("expected the rest of the file");
 }
 
 bool TarReader::seek(uint64_t header) {
-  left_ = padding_ = 0;
+  remaining_ = padding_ = 0;
   is_end_missing_ = false;
   return stream_.seek(header);
 }
@@ -306,8 +307,8 @@ std::string tar_header(const std::string& name, uint64_t size) {
     put(100, "0000444");
     put(108, "0000000");
     put(116, "0000000");
-    constexpr uint64_t kMostOctal = (uint64_t{1} << 33) - 1;
-    if (bytes <= kMostOctal) {
+    constexpr uint64_t kMaxOctal = (uint64_t{1} << 33) - 1;
+    if (bytes <= kMaxOctal) {
       put(kSizeOffset, octal(bytes, 11));
     } else {
       std::string digits(12, '\0');

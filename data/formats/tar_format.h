@@ -55,9 +55,9 @@ class TarReader {
 
   ByteStream stream_;
   uint64_t max_file_bytes_;
-  uint64_t left_ = 0;     // remaining bytes of the current file's content
-  uint64_t padding_ = 0;  // bytes of padding after it
-  uint64_t at_ = 0;       // the position of the last header
+  uint64_t remaining_ = 0;  // remaining bytes of the current file's content
+  uint64_t padding_ = 0;    // bytes of padding after it
+  uint64_t at_ = 0;         // the position of the last header
   bool is_end_missing_ = false;
 };
 

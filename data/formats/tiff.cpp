@@ -49,7 +49,7 @@ uint8_t unmultiplied(uint8_t value, uint8_t opacity) {
 }
 
 /// The meaning of the samples of a pixel.
-enum class Colors { kTable, kRgb, kMultiplied, kInks, kRgba };
+enum class Colors { kTable, kRgb, kPremultiplied, kCmyk, kRgba };
 
 /// Converts rows of samples to RGB, and places them according to the EXIF orientation.
 class TiffPicture {
@@ -101,7 +101,7 @@ class TiffPicture {
   void convert(const TiffRow& row, uint8_t* rgb) {
     const int bits = layout_.bits;
     const int samples = layout_.is_separate ? 1 : layout_.samples;
-    if (colors_ == Colors::kInks) {
+    if (colors_ == Colors::kCmyk) {
       inks_.resize(static_cast<size_t>(4 * row.columns));
       for (int64_t i = 0; i < row.columns; ++i) {
         for (int64_t c = 0; c < 4; ++c) {
@@ -126,7 +126,7 @@ class TiffPicture {
         std::copy_n(row.samples + 4 * i, 3, rgb);
       } else {
         for (int64_t c = 0; c < 3; ++c) rgb[c] = tiff_sample(row.samples, i * samples + c, bits);
-        if (colors_ != Colors::kMultiplied) continue;
+        if (colors_ != Colors::kPremultiplied) continue;
         const uint8_t opacity = tiff_sample(row.samples, i * samples + 3, bits);
         for (int64_t c = 0; c < 3; ++c) rgb[c] = unmultiplied(rgb[c], opacity);
       }
@@ -139,7 +139,7 @@ class TiffPicture {
       const uint8_t sample = tiff_sample(row.samples, i, layout_.bits);
       if (row.plane < 3) {
         rgb[row.plane] = sample;
-      } else if (colors_ == Colors::kMultiplied) {
+      } else if (colors_ == Colors::kPremultiplied) {
         for (int c = 0; c < 3; ++c) rgb[c] = unmultiplied(rgb[c], sample);
       } else {
         const std::array<uint8_t, 4> inks = {rgb[0], rgb[1], rgb[2], sample};
@@ -174,7 +174,7 @@ std::vector<std::array<uint8_t, 3>> greys(const TiffLayout& layout) {
 /// If rows are stored in another order, or in tiles of many rows, all memory of the picture is touched immediately.
 bool must_check_before_decoding(TiffFile& file, const TiffLayout& layout) {
   constexpr int64_t kLargeTiles = int64_t{16} << 20;
-  if (!is_checked_first(layout.height * layout.width * 3, file.file_bytes())) return false;
+  if (!needs_check_pass(layout.height * layout.width * 3, file.file_bytes())) return false;
   const TiffFile::Chunk chunk = file.chunk(layout);
   const bool has_large_tiles = chunk.is_tile && std::min(chunk.rows, layout.height) * layout.width * 3 > kLargeTiles;
   return has_large_tiles || !TiffPicture::is_in_order(layout);
@@ -185,9 +185,9 @@ Colors colors_of(const TiffLayout& layout) {
     case PHOTOMETRIC_YCBCR:
       return Colors::kRgba;
     case PHOTOMETRIC_RGB:
-      return layout.is_premultiplied && layout.samples > 3 ? Colors::kMultiplied : Colors::kRgb;
+      return layout.is_premultiplied && layout.samples > 3 ? Colors::kPremultiplied : Colors::kRgb;
     case PHOTOMETRIC_SEPARATED:
-      return Colors::kInks;
+      return Colors::kCmyk;
     default:
       return Colors::kTable;
   }
@@ -209,7 +209,7 @@ Image decode_tiff(const std::vector<uint8_t>& bytes, const std::filesystem::path
     if (colors == Colors::kRgba) {
       file.read_rgba(layout, take);
     } else {
-      file.read_rows(layout, colors == Colors::kMultiplied ? 4 : color_samples(layout), take);
+      file.read_rows(layout, colors == Colors::kPremultiplied ? 4 : color_samples(layout), take);
     }
   };
   if (must_check_before_decoding(file, layout)) {

@@ -41,7 +41,7 @@ bool keeps_unpacked(int compression) {
 constexpr int64_t kLzmaCostFactor = 2;
 
 /// The maximum number of bytes that one byte can be decompressed to; 0 for codecs without such a limit.
-int64_t most_ratio(int compression) {
+int64_t max_ratio(int compression) {
   switch (compression) {
     case COMPRESSION_NONE:
       return 1;
@@ -87,14 +87,15 @@ toff_t TiffFile::seek(thandle_t memory, toff_t offset, int from) {
   return source.at = begin + offset;
 }
 
-int TiffFile::complain(TIFF* /*tiff*/, void* memory, const char* /*module*/, const char* format, va_list arguments) {
+int TiffFile::record_error(TIFF* /*tiff*/, void* memory, const char* /*module*/, const char* format,
+                           va_list arguments) {
   auto& message = static_cast<Memory*>(memory)->message;
   if (message[0] == '\0') std::vsnprintf(message.data(), message.size(), format, arguments);
   return 1;
 }
 
-int TiffFile::ignore(TIFF* /*tiff*/, void* /*memory*/, const char* /*module*/, const char* /*format*/,
-                     va_list /*arguments*/) {
+int TiffFile::ignore_message(TIFF* /*tiff*/, void* /*memory*/, const char* /*module*/, const char* /*format*/,
+                             va_list /*arguments*/) {
   return 1;
 }
 
@@ -105,8 +106,8 @@ TiffFile::TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   if (options == nullptr) throw std::bad_alloc();
   constexpr tmsize_t kAlways = tmsize_t{24} << 20;
   TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), std::max(kAlways, 24 * static_cast<tmsize_t>(bytes.size())));
-  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), complain, memory_.get());
-  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), ignore, memory_.get());
+  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), record_error, memory_.get());
+  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), ignore_message, memory_.get());
   const auto write = [](thandle_t, void*, tmsize_t) -> tmsize_t { return 0; };
   const auto close = [](thandle_t) { return 0; };
   const auto size = [](thandle_t memory) -> toff_t { return static_cast<Memory*>(memory)->bytes->size(); };
@@ -114,8 +115,8 @@ TiffFile::TiffFile(const std::vector<uint8_t>& bytes, const std::filesystem::pat
   const auto unmap = [](thandle_t, void*, toff_t) {};
   // Limits the bytes that may be read. The directory and the values of its tags are parts of the file. If the value of
   // each tag were the whole file, libtiff would keep that many copies of it.
-  constexpr uint64_t kTimes = 4;
-  memory_->may_read = kTimes * bytes.size();
+  constexpr uint64_t kMaxReadFactor = 4;
+  memory_->may_read = kMaxReadFactor * bytes.size();
   tiff_.reset(
       TIFFClientOpenExt("picture", "rm", memory_.get(), read, write, seek, close, size, map, unmap, options.get()));
   if (memory_->may_read == 0) {
@@ -207,15 +208,15 @@ void TiffFile::check_claims(const TiffLayout& layout, const Chunk& chunk, int pl
   check_unpacked_size(path_, unpacked, file_bytes(),
                       passes_ * (layout.compression == COMPRESSION_LZMA ? kLzmaCostFactor : 1));
   // Strips may share their bytes, but the limit keeps a small file from being read as a very long one.
-  constexpr int64_t kMostShared = 16;
+  constexpr int64_t kMaxSharing = 16;
   const int64_t count = down * across * planes;
   int64_t stored = 0;
-  for (int64_t i = 0; i < count && stored <= kMostShared * file_bytes(); ++i) {
+  for (int64_t i = 0; i < count && stored <= kMaxSharing * file_bytes(); ++i) {
     const uint64_t bytes = TIFFGetStrileByteCount(tiff_.get(), static_cast<uint32_t>(i));
     stored += static_cast<int64_t>(std::min(bytes, static_cast<uint64_t>(file_bytes())));
   }
-  if (stored > kMostShared * file_bytes()) refuse("its strips or tiles would have more than 16 times the file's bytes");
-  const int64_t ratio = most_ratio(layout.compression);
+  if (stored > kMaxSharing * file_bytes()) refuse("its strips or tiles would have more than 16 times the file's bytes");
+  const int64_t ratio = max_ratio(layout.compression);
   if (ratio > 0 && unpacked / ratio > stored) {
     refuse(std::to_string(stored) + " bytes cannot hold " + std::to_string(layout.width) + "x" +
            std::to_string(layout.height) + " pixels of " + std::to_string(layout.samples) + " samples");
@@ -245,10 +246,10 @@ void TiffFile::check_jpeg_scans(const TiffLayout& layout, const Chunk& chunk) {
     check_working_memory(path_, 2 * chunk.rows * chunk.columns * together, file_bytes(), "JPEGs of several scans");
   }
   if (!has_several_scans && !is_arithmetic) return;
-  constexpr int64_t kMostScans = 100;  // the limit of libtiff for a strip or tile
+  constexpr int64_t kMaxScans = 100;  // the limit of libtiff for a strip or tile
   constexpr int64_t kCoefficients = 64;
   const int64_t work = layout.height * layout.width * layout.samples / kCoefficients *
-                       (has_several_scans ? std::min(scans, kMostScans) : 1) *
+                       (has_several_scans ? std::min(scans, kMaxScans) : 1) *
                        (is_arithmetic ? kCoefficients * kCoefficientWork : kRefinementWork);
   if (work <= max_jpeg_work(file_bytes())) return;
   refuse(has_several_scans ? "JPEGs of several scans are not read for a picture of this size"

@@ -88,8 +88,8 @@ class TiffFile {
   };
   static tmsize_t read(thandle_t memory, void* to, tmsize_t count);
   static toff_t seek(thandle_t memory, toff_t offset, int from);
-  static int complain(TIFF* tiff, void* memory, const char* module, const char* format, va_list arguments);
-  static int ignore(TIFF* tiff, void* memory, const char* module, const char* format, va_list arguments);
+  static int record_error(TIFF* tiff, void* memory, const char* module, const char* format, va_list arguments);
+  static int ignore_message(TIFF* tiff, void* memory, const char* module, const char* format, va_list arguments);
 
   int64_t row_bytes(const Chunk& chunk);
   int64_t chunk_bytes(const Chunk& chunk);

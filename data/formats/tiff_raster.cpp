@@ -64,9 +64,9 @@ float from_half(uint16_t half) {
   const uint32_t sign = uint32_t{half & 0x8000U} << 16;
   const uint32_t exponent = half >> 10 & 0x1FU;
   const uint32_t fraction = half & 0x3FFU;
-  constexpr float kSmallest = 0x1p-24F;
+  constexpr float kSubnormalUnit = 0x1p-24F;
   if (exponent == 0)
-    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(fraction) * kSmallest));
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(fraction) * kSubnormalUnit));
   const uint32_t wide = exponent == 0x1F ? 0xFFU : exponent + 112;
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }

@@ -70,7 +70,7 @@ Image decode_part(WebPPart part, const std::filesystem::path& path, int64_t file
   }
   const int64_t bytes = image.height * image.width * 3;
   const int64_t unpacked = int64_t{part.features.width} * part.features.height * 3;
-  const bool is_large = is_checked_first(bytes, file_bytes);
+  const bool is_large = needs_check_pass(bytes, file_bytes);
   check_unpacked_size(path, unpacked, file_bytes, is_large ? 2 : 1);
   if (is_large && !is_whole(part)) refuse(path, damage);
   image.pixels.resize(static_cast<size_t>(bytes));

@@ -28,9 +28,9 @@ constexpr uint16_t kFlagUtf8 = 1 << 11;
 constexpr uint16_t kDeflated = 8;
 constexpr uint16_t kVersion = 45;  // the version that introduced zip64
 constexpr uint16_t kUnix = 3 << 8;
-constexpr uint16_t kFirstDate = 1 << 5 | 1;  // 1 January 1980
-constexpr uint32_t kIn64 = 0xffffffff;       // the value is in the zip64 extra field
-constexpr uint16_t kCountIn64 = 0xffff;
+constexpr uint16_t kFirstDate = 1 << 5 | 1;     // 1 January 1980
+constexpr uint32_t kValueInZip64 = 0xffffffff;  // the value is in the zip64 extra field
+constexpr uint16_t kCountInZip64 = 0xffff;
 constexpr size_t kPiece = size_t{1} << 18;
 
 /// Reads little-endian fields from the front of bytes.
@@ -77,9 +77,9 @@ std::string_view from(std::string_view file, uint64_t position) {
 }
 
 DirectoryPlace find_directory(std::string_view file, const std::filesystem::path& path) {
-  constexpr uint64_t kMostComment = 0xffff;
+  constexpr uint64_t kMaxComment = 0xffff;
   const std::array<char, 4> signature = {'P', 'K', 5, 6};
-  const std::string_view tail = from(file, file.size() - std::min<uint64_t>(file.size(), kEndBytes + kMostComment));
+  const std::string_view tail = from(file, file.size() - std::min<uint64_t>(file.size(), kEndBytes + kMaxComment));
   const auto found = tail.rfind(std::string_view(signature.data(), signature.size()));
   if (found == std::string_view::npos) DirectoryFields("", path).fail();
   const uint64_t end = file.size() - tail.size() + found;
@@ -91,7 +91,7 @@ DirectoryPlace find_directory(std::string_view file, const std::filesystem::path
   place.size = fields.get<uint32_t>();
   place.begin = fields.get<uint32_t>();
   fields.take(fields.get<uint16_t>());  // the comment
-  if (place.count != kCountIn64 && place.size != kIn64 && place.begin != kIn64) return place;
+  if (place.count != kCountInZip64 && place.size != kValueInZip64 && place.begin != kValueInZip64) return place;
   if (end < kLocatorBytes) fields.fail();
   DirectoryFields locator(from(file, end - kLocatorBytes), path);
   if (locator.get<uint32_t>() != kLocator64Signature) return place;  // without zip64 the values are exact
@@ -114,7 +114,7 @@ void read_zip64(std::string_view extra, const std::array<uint64_t*, 3>& values, 
     DirectoryFields content(fields.take(length), path);
     if (kind != kZip64Extra) continue;
     for (uint64_t* value : values) {
-      if (*value == kIn64) *value = content.get<uint64_t>();
+      if (*value == kValueInZip64) *value = content.get<uint64_t>();
     }
   }
 }
@@ -303,8 +303,8 @@ std::string ZipWriter::header_of(const Entry& entry, bool in_directory) const {
   put<uint16_t>(bytes, 0);
   put<uint16_t>(bytes, kFirstDate);
   put<uint32_t>(bytes, entry.crc32);
-  put<uint32_t>(bytes, kIn64);
-  put<uint32_t>(bytes, kIn64);
+  put<uint32_t>(bytes, kValueInZip64);
+  put<uint32_t>(bytes, kValueInZip64);
   put<uint16_t>(bytes, static_cast<uint16_t>(entry.name.size()));
   const uint16_t values = in_directory ? 24 : 16;
   put<uint16_t>(bytes, static_cast<uint16_t>(4 + values));
@@ -312,7 +312,7 @@ std::string ZipWriter::header_of(const Entry& entry, bool in_directory) const {
     put<uint16_t>(bytes, 0);  // comment
     put<uint32_t>(bytes, 0);  // disk and internal attributes
     put<uint32_t>(bytes, uint32_t{0100644} << 16);
-    put<uint32_t>(bytes, kIn64);
+    put<uint32_t>(bytes, kValueInZip64);
   }
   bytes += entry.name;
   put<uint16_t>(bytes, kZip64Extra);
@@ -345,11 +345,11 @@ void ZipWriter::finish() {
   }
   put<uint32_t>(bytes, kEndSignature);
   put<uint32_t>(bytes, 0);
-  const auto count = static_cast<uint16_t>(std::min<uint64_t>(entries_.size(), kCountIn64));
+  const auto count = static_cast<uint16_t>(std::min<uint64_t>(entries_.size(), kCountInZip64));
   put<uint16_t>(bytes, count);
   put<uint16_t>(bytes, count);
-  put<uint32_t>(bytes, static_cast<uint32_t>(std::min<uint64_t>(end - begin, kIn64)));
-  put<uint32_t>(bytes, static_cast<uint32_t>(std::min<uint64_t>(begin, kIn64)));
+  put<uint32_t>(bytes, static_cast<uint32_t>(std::min<uint64_t>(end - begin, kValueInZip64)));
+  put<uint32_t>(bytes, static_cast<uint32_t>(std::min<uint64_t>(begin, kValueInZip64)));
   put<uint16_t>(bytes, 0);
   file_.write(bytes);
 }

@@ -89,10 +89,10 @@ void check_color_jitter(const ColorJitterOptions& options) {
     throw std::invalid_argument("color jitter: " + std::string(name) + " = " + std::to_string(value) +
                                 ", expected 0 to " + std::to_string(most));
   };
-  constexpr double kMost = 1e6;
-  check("brightness", options.brightness, kMost);
-  check("contrast", options.contrast, kMost);
-  check("saturation", options.saturation, kMost);
+  constexpr double kMax = 1e6;
+  check("brightness", options.brightness, kMax);
+  check("contrast", options.contrast, kMax);
+  check("saturation", options.saturation, kMax);
   check("hue", options.hue, 0.5);
 }
 

@@ -9,13 +9,13 @@
 namespace ddp {
 
 Box draw_resized_crop(int64_t height, int64_t width, SampleRandom& random) {
-  constexpr double kLeastArea = 0.08;
-  constexpr double kLeastRatio = 3.0 / 4;
-  constexpr double kMostRatio = 4.0 / 3;
+  constexpr double kMinArea = 0.08;
+  constexpr double kMinRatio = 3.0 / 4;
+  constexpr double kMaxRatio = 4.0 / 3;
   const double area = static_cast<double>(height) * static_cast<double>(width);
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double target = area * random.uniform(kLeastArea, 1.0);
-    const double ratio = std::exp(random.uniform(std::log(kLeastRatio), std::log(kMostRatio)));
+    const double target = area * random.uniform(kMinArea, 1.0);
+    const double ratio = std::exp(random.uniform(std::log(kMinRatio), std::log(kMaxRatio)));
     const auto w = static_cast<int64_t>(std::nearbyint(std::sqrt(target * ratio)));
     const auto h = static_cast<int64_t>(std::nearbyint(std::sqrt(target / ratio)));
     if (w < 1 || h < 1 || w > width || h > height) continue;
@@ -24,8 +24,8 @@ Box draw_resized_crop(int64_t height, int64_t width, SampleRandom& random) {
   }
   const double ratio = static_cast<double>(width) / static_cast<double>(height);
   Box box{.height = height, .width = width};
-  if (ratio < kLeastRatio) box.height = static_cast<int64_t>(std::nearbyint(static_cast<double>(width) / kLeastRatio));
-  if (ratio > kMostRatio) box.width = static_cast<int64_t>(std::nearbyint(static_cast<double>(height) * kMostRatio));
+  if (ratio < kMinRatio) box.height = static_cast<int64_t>(std::nearbyint(static_cast<double>(width) / kMinRatio));
+  if (ratio > kMaxRatio) box.width = static_cast<int64_t>(std::nearbyint(static_cast<double>(height) * kMaxRatio));
   box.top = (height - box.height) / 2;
   box.left = (width - box.width) / 2;
   return box;

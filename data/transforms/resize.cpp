@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-constexpr int64_t kMostSide = 65'535;
+constexpr int64_t kMaxSide = 65'535;
 using Window = ResizeWindow;
 using Weights = ResizeWeights;
 
@@ -68,16 +68,17 @@ Weights make_weights(int64_t in, int64_t out, int64_t first, int64_t count) {
 /// Resizes `rows` rows of RGB pixels that are `stride` bytes apart; the last row has `last` bytes.
 std::unique_ptr<uint8_t[]> resize_rows(const uint8_t* in, int64_t rows, int64_t stride, int64_t last,
                                        const Weights& weights) {
-  constexpr size_t kMostSpread = size_t{1} << 18;  // weights for reductions by hundreds need megabytes
-  const ResizeKernels& kernels = weights.values.size() <= kMostSpread ? resize_kernels() : portable_resize_kernels();
+  constexpr size_t kMaxSpreadWeights = size_t{1} << 18;  // weights for reductions by hundreds need megabytes
+  const ResizeKernels& kernels =
+      weights.values.size() <= kMaxSpreadWeights ? resize_kernels() : portable_resize_kernels();
   const auto spread = kernels.spread != nullptr ? kernels.spread(weights) : std::vector<int32_t>();
   const size_t row_bytes = weights.windows.size() * 3;
   auto out = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(rows) * row_bytes);
-  std::vector<uint8_t> copy(static_cast<size_t>(last + kReadAfter));
+  std::vector<uint8_t> copy(static_cast<size_t>(last + kOverreadBytes));
   for (int64_t y = 0; y < rows; ++y) {
     const uint8_t* row = in + y * stride;
     const int64_t after = (rows - 1 - y) * stride;
-    if (after < kReadAfter) {
+    if (after < kOverreadBytes) {
       std::copy_n(row, last, copy.begin());
       row = copy.data();
     }
@@ -122,7 +123,7 @@ Box reach_of(const ResizedPart& wanted) {
 
 void check_resized_part(int64_t picture_height, int64_t picture_width, const ResizedPart& wanted) {
   const auto& [box, height, width, part] = wanted;
-  const auto is_size = [](int64_t size) { return size >= 1 && size <= kMostSide; };
+  const auto is_size = [](int64_t size) { return size >= 1 && size <= kMaxSide; };
   if (box.top < 0 || box.left < 0 || box.height < 1 || box.width < 1 || box.height > picture_height - box.top ||
       box.width > picture_width - box.left || !is_size(part.height) || !is_size(part.width) || part.top < 0 ||
       part.left < 0 || part.height > height - part.top || part.width > width - part.left) {

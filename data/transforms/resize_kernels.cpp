@@ -120,9 +120,10 @@ template <int kGroups>
   const int32_t* weight = spread.data();
   const ResizeWindow* window = weights.windows.data();
   const ResizeWindow* const end = window + weights.windows.size();
-  constexpr int64_t kTogether = 4;
+  constexpr int64_t kWindowsPerStep = 4;
   const __m128i together = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
-  for (; end - window >= kTogether; window += kTogether, weight += kTogether * step, out += 3 * kTogether) {
+  for (; end - window >= kWindowsPerStep;
+       window += kWindowsPerStep, weight += kWindowsPerStep * step, out += 3 * kWindowsPerStep) {
     const __m128i first = _mm_packs_epi32(across_pixel<kGroups>(row, window[0], weight),
                                           across_pixel<kGroups>(row, window[1], weight + step));
     const __m128i second = _mm_packs_epi32(across_pixel<kGroups>(row, window[2], weight + 2 * step),

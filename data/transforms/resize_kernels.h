@@ -26,7 +26,8 @@ struct ResizeWeights {
 };
 
 struct ResizeKernels {
-  /// Makes one row of RGB pixels from `row`. May read up to kReadAfter bytes beyond the last pixel of the last window.
+  /// Makes one row of RGB pixels from `row`. May read up to kOverreadBytes bytes beyond the last pixel of the last
+  /// window.
   void (*across)(const uint8_t* row, const ResizeWeights& weights, std::span<const int32_t> spread, uint8_t* out);
   /// Makes one row of `bytes` bytes from the rows that begin at `first` and are `bytes` apart.
   void (*down)(const uint8_t* first, int64_t bytes, std::span<const int32_t> weights, uint8_t* out);
@@ -34,7 +35,7 @@ struct ResizeKernels {
   std::vector<int32_t> (*spread)(const ResizeWeights& weights) = nullptr;
 };
 
-inline constexpr int64_t kReadAfter = 28;
+inline constexpr int64_t kOverreadBytes = 28;
 
 /// Returns the fastest kernels that this processor supports.
 const ResizeKernels& resize_kernels();

@@ -102,7 +102,7 @@ class AddGradients final : public torch::autograd::Node {
         defined.push_back(gradients[first + i]);
       }
       if (defined.empty()) continue;
-      detail::used_here(defined);
+      detail::record_current_stream(defined);
       if (defined[0].device() != device_) defined = move_together(defined, device_);
       for (size_t k = 0; k < places.size(); ++k) {
         at::Tensor& sum = sums[places[k]];

@@ -13,8 +13,8 @@ CommHook compress(const char* name, at::ScalarType dtype, const GroupHandle& gro
     const at::Tensor buffer = bucket.buffer();
     at::Tensor compressed = buffer.to(dtype).div_(group.size());
     return then(all_reduce_future(std::move(compressed), group), [buffer](const at::Tensor& sum) {
-      detail::used_here(buffer);  // on CUDA this runs on one of the future's streams
-      buffer.copy_(sum);          // in place, which needs less memory
+      detail::record_current_stream(buffer);  // on CUDA this runs on one of the future's streams
+      buffer.copy_(sum);                      // in place, which needs less memory
       return buffer;
     });
   });
@@ -26,7 +26,7 @@ CommHook compress_around(const std::string& name, at::ScalarType dtype, CommHook
     const at::Tensor buffer = bucket.buffer();
     bucket.set_buffer(buffer.to(dtype));
     return then(hook(bucket), [buffer](const at::Tensor& result) {
-      detail::used_here(buffer);
+      detail::record_current_stream(buffer);
       buffer.copy_(result);
       return buffer;
     });

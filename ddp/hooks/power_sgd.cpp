@@ -43,7 +43,7 @@ class OnSideStream {
     c10::Event reached(device.type());
     reached.record(*current);
     reached.block(*stream);
-    detail::used_on(used, *stream);
+    detail::record_stream(used, *stream);
     return stream;
   }
 

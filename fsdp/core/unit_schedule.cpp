@@ -7,7 +7,7 @@ namespace ddp::fsdp {
 namespace {
 
 // Forwards that no backward follows would add to the order forever.
-constexpr size_t kLongestOrder = size_t{1} << 16;
+constexpr size_t kMaxOrderSize = size_t{1} << 16;
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void UnitSchedule::open(int unit, std::vector<Step>& steps) {
   open_.push_back(unit);
   is_open_[at(unit)] = true;
   if (!is_empty_[at(unit)]) {
-    is_as_before_ = is_as_before_ && expected_next() == unit;
+    repeats_last_order_ = repeats_last_order_ && expected_next() == unit;
     opened_.push_back(unit);
   }
   steps.push_back({.kind = Step::Kind::kOpen, .unit = unit, .next = expected_next()});
@@ -38,7 +38,7 @@ void UnitSchedule::open(int unit, std::vector<Step>& steps) {
 
 std::optional<int> UnitSchedule::expected_next() const {
   const std::vector<int>& before = opened_before_[records_ ? 1 : 0];
-  if (!is_as_before_ || opened_.size() >= before.size()) return std::nullopt;
+  if (!repeats_last_order_ || opened_.size() >= before.size()) return std::nullopt;
   return before[opened_.size()];
 }
 
@@ -58,7 +58,7 @@ std::vector<UnitSchedule::Step> UnitSchedule::begin_forward(bool records) {
   abandon_forward();
   records_ = records;
   ++forwards_;
-  if (order_.size() > kLongestOrder) end_backward();
+  if (order_.size() > kMaxOrderSize) end_backward();
   std::vector<Step> steps;
   open(0, steps);
   return steps;
@@ -94,7 +94,7 @@ void UnitSchedule::abandon_forward() {
   open_.clear();
   is_open_.assign(parents_.size(), false);
   opened_.clear();
-  is_as_before_ = true;
+  repeats_last_order_ = true;
 }
 
 void UnitSchedule::begin_backward() {
@@ -102,7 +102,7 @@ void UnitSchedule::begin_backward() {
   is_reduced_.assign(parents_.size(), false);
 }
 
-bool UnitSchedule::comes_again(int unit) const {
+bool UnitSchedule::is_used_again(int unit) const {
   const std::vector<size_t>& uses = uses_[at(unit)];
   return uses.size() > 1 && forward_of_[uses[uses.size() - 1]] == forward_of_[uses[uses.size() - 2]];
 }

@@ -25,7 +25,7 @@ class UnitSchedule {
   struct BackwardUse {
     std::vector<int> may_be_freed;  ///< units that the backward does not use any more, if they are gathered
     std::optional<int> prefetch;    ///< the unit that the backward probably needs next
-    bool comes_again = false;       ///< the same forward has used the unit before, and so the backward will again
+    bool is_used_again = false;     ///< the same forward has used the unit before, and so the backward will again
   };
 
   /// `parents[u]` is the unit that contains unit u; -1 for the root. `is_empty[u]`: it has no parameters of its own, so
@@ -61,7 +61,7 @@ class UnitSchedule {
       // One that the forward has used again is gathered again for the earlier use.
       if (is_complete(other) || !uses_[at(other)].empty()) use.may_be_freed.push_back(other);
     }
-    use.comes_again = comes_again(unit);
+    use.is_used_again = is_used_again(unit);
     use.prefetch = take_use(unit);
     return use;
   }
@@ -84,7 +84,7 @@ class UnitSchedule {
   void open(int unit, std::vector<Step>& steps);
   std::optional<int> expected_next() const;
   void close(int unit, std::vector<Step>& steps);
-  bool comes_again(int unit) const;
+  bool is_used_again(int unit) const;
   std::optional<int> take_use(int unit);
 
   std::vector<int> parents_;
@@ -94,7 +94,7 @@ class UnitSchedule {
   bool records_ = false;
   std::vector<int> opened_;                        // in this forward, those with parameters
   std::array<std::vector<int>, 2> opened_before_;  // in the last one without gradients and the last one with them
-  bool is_as_before_ = true;                       // so far
+  bool repeats_last_order_ = true;                 // so far
   bool in_backward_ = false;
   int64_t forwards_ = 0;
   std::vector<int> order_;                 // units as they were closed, of all forwards since the last backward

@@ -60,7 +60,7 @@ void DeferredStorage::put_memory(at::DataPtr memory) {
 
 void DeferredStorage::allocate_memory() {
   if (without_pages_.get() == nullptr) return put_memory(allocator()->allocate(nbytes()));
-  bring_back_pages(without_pages_);
+  restore_pages(without_pages_);
   put_memory(std::move(without_pages_));
 }
 

@@ -66,7 +66,7 @@ bool free_pages(const at::DataPtr& memory) {
   return map_again(memory.get(), PROT_NONE);
 }
 
-void bring_back_pages(const at::DataPtr& memory) {
+void restore_pages(const at::DataPtr& memory) {
   if (!map_again(memory.get(), PROT_READ | PROT_WRITE)) throw std::bad_alloc();
 }
 

@@ -19,6 +19,6 @@ bool is_fixed_memory(const at::DataPtr& memory);
 bool free_pages(const at::DataPtr& memory);
 
 /// Zeros where free_pages() was. Throws std::bad_alloc.
-void bring_back_pages(const at::DataPtr& memory);
+void restore_pages(const at::DataPtr& memory);
 
 }  // namespace ddp::fsdp

@@ -10,9 +10,9 @@ namespace ddp::fsdp {
 namespace {
 
 // Copies of smaller tensors are kept for repeated calls.
-constexpr size_t kLargestConstant = size_t{64} << 10;
+constexpr size_t kMaxConstantBytes = size_t{64} << 10;
 // A call is repeated together with the calls that it depends on.
-constexpr int kDeepest = 1000;
+constexpr int kMaxDepth = 1000;
 
 }  // namespace
 
@@ -51,9 +51,9 @@ bool OperatorCall::is_recordable() const {
   if (is_autocast || !foreign.empty() || !are_repeatable(values)) return false;
   return std::ranges::all_of(arguments, [](const Argument& one) {
     if (!is_plain(one.tensor)) return false;
-    if (one.storage == nullptr) return !one.is_written && one.tensor.nbytes() <= kLargestConstant;
+    if (one.storage == nullptr) return !one.is_written && one.tensor.nbytes() <= kMaxConstantBytes;
     if (one.is_overwritten) return true;
-    return one.storage->log.has_value() && one.storage->log->last_writer->depth < kDeepest;
+    return one.storage->log.has_value() && one.storage->log->last_writer->depth < kMaxDepth;
   });
 }
 

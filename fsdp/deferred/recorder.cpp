@@ -62,7 +62,7 @@ void Recorder::call(const c10::OperatorHandle& op, c10::DispatchKeySet next, tor
   const std::lock_guard lock(mutex_);
   OperatorCall call(*this, op, *stack);
   check_allowed(call);
-  bring_into_memory(call);
+  load_arguments(call);
   const std::shared_ptr<RecordedOperator> node = recorded(call);
   try {
     const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::DeferredInit);
@@ -105,7 +105,7 @@ void Recorder::check_allowed(const OperatorCall& call) const {
   }
 }
 
-void Recorder::bring_into_memory(OperatorCall& call) {
+void Recorder::load_arguments(OperatorCall& call) {
   for (DeferredStorage* storage : call.foreign) {
     storage->recorder().compute(*storage);
     storage->recorder().keep(*storage);

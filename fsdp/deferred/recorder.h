@@ -45,7 +45,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   static bool is_part_of_construction(const OperatorCall& call);
   std::shared_ptr<RecordedOperator> recorded(const OperatorCall& call) const;
   void check_allowed(const OperatorCall& call) const;
-  void bring_into_memory(OperatorCall& call);
+  void load_arguments(OperatorCall& call);
   std::vector<DeferredStorage*> note_results(const OperatorCall& call, const std::shared_ptr<RecordedOperator>& node,
                                              torch::jit::Stack& stack);
   void note_writes(const OperatorCall& call, const std::shared_ptr<RecordedOperator>& node);

@@ -24,17 +24,17 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long a launcher that ends tries to write its departure to the rendezvous, where the next coordinator reads it.
-constexpr auto kDeparture = 1s;
+constexpr auto kHandOverTimeout = 1s;
 
 }  // namespace
 
-int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) {
+int supervise_job(const JobRequest& request, EventLog& events, SupervisorContext context) {
   const auto text_of = [&](const LaunchError& error) {
     return error.what() + option_sources(error.what(), request.options.variables);
   };
   std::optional<JobRun> job;
   try {
-    job.emplace(request, events, std::move(guarded));
+    job.emplace(request, events, std::move(context));
   } catch (const LaunchError& error) {
     const std::string text = text_of(error);
     record_own_error(text);
@@ -49,20 +49,20 @@ int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded) 
   }
 }
 
-JobRun::JobRun(const JobRequest& request, EventLog& events, Guarded guarded)
+JobRun::JobRun(const JobRequest& request, EventLog& events, SupervisorContext context)
     : request_(request),
       options_(request.options),
       events_(events),
-      guarded_(std::move(guarded)),
+      context_(std::move(context)),
       open_files_(raise_open_files()),
       cpus_(usable_cpus()),
       inherited_(current_environment()),
       streams_(loop_, options_, plan_environment(options_, 0, random_id_, cpus_).run_id, request.error_folder,
-               guarded_.terminal_input.get(), guarded_.guardian_group),
+               context_.terminal_input.get(), context_.guardian_group),
       file_timer_(make_file_timer(loop_, messages(), request.error_folder)),
       environment_(plan_environment(options_, 0, random_id_, cpus_)),
       rendezvous_(find_rendezvous(options_)->make(loop_, messages(), rendezvous_settings())),
-      watch_(loop_, messages(), events_, options_, streams_.layout(), environment_.run_id, guarded_.guardian,
+      watch_(loop_, messages(), events_, options_, streams_.layout(), environment_.run_id, context_.guardian,
              side_channel_) {}
 
 RendezvousSettings JobRun::rendezvous_settings() {
@@ -89,16 +89,16 @@ void JobRun::start_supervisor() {
   SupervisorOptions options{.workers = {.program = request_.program,
                                         .environment = inherited_entries(inherited_, environment_),
                                         .start = {.options = &options_,
-                                                  .mask = guarded_.signals.original_mask(),
+                                                  .mask = context_.signals.original_mask(),
                                                   .open_files = open_files_,
-                                                  .cgroup = guarded_.cgroup}},
+                                                  .cgroup = context_.cgroup}},
                             .options = &options_,
                             .may_restart = has_restarts_left()};
   options.on_rank_start = [this](const RankPlace& place, pid_t pid) { events_.rank_started(place, pid, attempt_); };
   options.on_rank_end = [this](const RankEnd& end) { on_rank_end(end); };
   options.on_stop = [this](FailureNotice notice) { rendezvous_->announce(std::move(notice)); };
   options.on_failure = [this](const JobEnd& end, std::size_t first) { announce_failure(end, first); };
-  supervisor_.emplace(loop_, guarded_, messages(), streams_, std::move(options));
+  supervisor_.emplace(loop_, context_, messages(), streams_, std::move(options));
 }
 
 // The other nodes receive what is known at this moment; this node's own report may contain more.
@@ -260,7 +260,7 @@ std::optional<JobEnd> JobRun::run_attempt() {
                        {.node = place.group_rank,
                         .nodes = place.group_world_size,
                         .world_size = place.ranks.world_size,
-                        .tell = [this](int to, std::string text) { rendezvous_->tell(to, std::move(text)); },
+                        .send_text = [this](int to, std::string text) { rendezvous_->send_text(to, std::move(text)); },
                         .gpu = [this](int local_rank) { return shown_gpu(inherited_, environment_, local_rank); }});
   JobEnd end = supervisor_->wait();
   start_watch_.reset();
@@ -337,16 +337,16 @@ void JobRun::print_restart() {
 }
 
 // Informs the other nodes that this launcher ends, so that they need not wait until they detect it.
-void JobRun::depart() {
-  rendezvous_->depart();
-  run_until(EventLoop::Clock::now() + kDeparture, [this] { return rendezvous_->has_departed(); });
+void JobRun::hand_over_coordination() {
+  rendezvous_->hand_over_coordination();
+  run_until(EventLoop::Clock::now() + kHandOverTimeout, [this] { return rendezvous_->has_handed_over(); });
 }
 
 int JobRun::run() {
   try {
     return run_attempts();
   } catch (const LaunchError&) {
-    depart();
+    hand_over_coordination();
     throw;
   }
 }
@@ -363,7 +363,7 @@ int JobRun::run_attempts() {
     if (!wait_before_restart()) break;
     end = run_attempt();
   }
-  depart();
+  hand_over_coordination();
   if (end && exit_status(*end) != 0) {
     print_why_not_restarted(*end);
     pass_on_error(*end);

@@ -43,11 +43,11 @@ struct JobRequest {
 
 // Runs one job on this node, from the store to the report. This is the work of the supervisor. Returns ddprun's exit
 // status. Throws LaunchError when the job cannot be started.
-int supervise_job(const JobRequest& request, EventLog& events, Guarded guarded);
+int supervise_job(const JobRequest& request, EventLog& events, SupervisorContext context);
 
 class JobRun {
  public:
-  JobRun(const JobRequest& request, EventLog& events, Guarded guarded);
+  JobRun(const JobRequest& request, EventLog& events, SupervisorContext context);
   int run();
 
  private:
@@ -85,14 +85,14 @@ class JobRun {
   }
   void on_timeout();
   void finish_output(const JobEnd* end);
-  void depart();
+  void hand_over_coordination();
   int run_attempts();
   void run_until(EventLoop::Clock::time_point deadline, const std::function<bool()>& is_done);
 
   const JobRequest& request_;
   const Options& options_;
   EventLog& events_;
-  Guarded guarded_;
+  SupervisorContext context_;
   rlimit open_files_;
   int cpus_;
   EventLoop loop_;

@@ -34,7 +34,7 @@ JobWatch::JobWatch(EventLoop& loop, Messages& messages, EventLog& events, const 
            .program = options.program,
            .start = std::chrono::system_clock::now()},
       timeline_(loop, messages, options, std::move(channel)) {
-  status_.emplace(loop, job_.pid, [this](const std::string& question) { return answer(question); });
+  status_.emplace(loop, job_.pid, [this](const std::string& request) { return answer(request); });
   if (!status_->problem().empty()) messages_.print("ddprun status cannot show this job: " + status_->problem());
   if (options_.metrics_port) {
     metrics_.emplace(loop, MetricsAddress{options_.metrics_host, *options_.metrics_port},
@@ -72,12 +72,12 @@ void JobWatch::watch_for_hangs() {
     gathering_.emplace(
         loop_, HangGatheringOptions{.node = place_.node,
                                     .nodes = place_.nodes,
-                                    .tell = place_.tell,
+                                    .send_text = place_.send_text,
                                     .views = [this] { return hang_watch_->views(supervisor_->watched_ranks()); },
                                     .reports = options.timeout.count() > 0,
                                     .on_report = [this](const HangReport& report) { hang_watch_->report(report); },
                                     .on_progress = [this] { hang_watch_->resume_after_hang(); },
-                                    .on_no_reply = [this] { hang_watch_->judge_alone(); }});
+                                    .on_no_reply = [this] { hang_watch_->diagnose_alone(); }});
   }
   hang_watch_.emplace(loop_, messages_, std::move(options));
 }
@@ -90,7 +90,7 @@ void JobWatch::watch_for_stragglers() {
                                 .gpu_of = [this](int rank) { return gpu_of(rank); },
                                 .on_change = [this](const StragglerChange& change) { on_straggler(change); }};
   if (place_.nodes > 1) {
-    samples_.emplace(place_.node, place_.nodes, place_.tell);
+    samples_.emplace(place_.node, place_.nodes, place_.send_text);
     options.others = [this] { return samples_->others(); };
     options.on_samples = [this](const std::vector<RankSample>& samples) { samples_->send(samples); };
   }
@@ -161,8 +161,8 @@ void JobWatch::end_hanging_job() {
 }
 
 void JobWatch::on_progress() {
-  job_.findings.end_hang();
-  events_.hang_over(job_.attempt);
+  job_.findings.clear_hang();
+  events_.hang_ended(job_.attempt);
 }
 
 void JobWatch::ranks_ended() {
@@ -205,15 +205,15 @@ void JobWatch::keep_flight_records(const std::vector<RankView>& views) {
                              : "the last collectives of the ranks could not be written to " + folder);
 }
 
-std::string JobWatch::answer(const std::string& question) {
+std::string JobWatch::answer(const std::string& request) {
   constexpr std::string_view kTimeline = "timeline ";
-  const std::string line = question.substr(0, question.find('\n'));
+  const std::string line = request.substr(0, request.find('\n'));
   if (StackAnswers::is_stack_request(line)) {
     if (!hang_watch_) return "error: no rank is running\n";
     return stack_answers_.answer(line, hang_watch_->stacks(), supervisor_->watched_ranks());
   }
-  if (!question.starts_with(kTimeline)) return json_text(document());
-  return timeline_.command(question.substr(kTimeline.size(), question.find('\n') - kTimeline.size())) + "\n";
+  if (!request.starts_with(kTimeline)) return json_text(document());
+  return timeline_.command(request.substr(kTimeline.size(), request.find('\n') - kTimeline.size())) + "\n";
 }
 
 nlohmann::ordered_json JobWatch::document() const {

@@ -37,8 +37,9 @@ struct WatchedPlace {
   int node = 0;  // this node's number
   int nodes = 1;
   int world_size = 1;
-  std::function<void(int to, std::string text)> tell{};  // sends a text to other nodes, see Rendezvous::tell()
-  std::function<std::string(int local_rank)> gpu{};      // the rank's entry of CUDA_VISIBLE_DEVICES
+  std::function<void(int to, std::string text)>
+      send_text{};                                   // sends a text to other nodes, see Rendezvous::send_text()
+  std::function<std::string(int local_rank)> gpu{};  // the rank's entry of CUDA_VISIBLE_DEVICES
 };
 
 class JobWatch {
@@ -71,7 +72,7 @@ class JobWatch {
   std::optional<GpuState> gpu_of(int rank) const;
   void keep_flight_records(const std::vector<RankView>& views);
   nlohmann::ordered_json document() const;
-  std::string answer(const std::string& question);
+  std::string answer(const std::string& request);
 
   EventLoop& loop_;
   Messages& messages_;

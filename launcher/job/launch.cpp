@@ -191,7 +191,7 @@ void print_remarks(const Options& options) {
   if (options.part_descriptor || options.mode == Options::Mode::kCheck) return;
   for (const std::string& line : options.remarks) print_line(line);
   for (const std::string& line : suspicious_exports(options)) print_line(line);
-  if (const auto line = unused_identity(options)) print_line(*line);
+  if (const auto line = unused_ssh_identity(options)) print_line(*line);
   if (const auto line = suspicious_module(options)) print_line(*line);
   if (const auto line = boolean_as_program(options)) print_line(*line);
   if (const auto line = launcher_in_rank(options)) print_line(*line);
@@ -211,12 +211,12 @@ int run_job(Options options, Program program, ProcessTitle& title) {
 
   SignalSource signals(request.options.stop_signals);
   const pid_t guardian = ::getpid();
-  const int status = run_guarded(signals, title, [&](Guarded guarded) {
+  const int status = run_with_guardian(signals, title, [&](SupervisorContext context) {
     SupervisedEnd end;
     const int job_status = with_error_report([&] {
       if (error_files) error_files->make();
-      const int result = supervise_job(request, events, std::move(guarded));
-      end.is_settled = true;
+      const int result = supervise_job(request, events, std::move(context));
+      end.needs_no_sweep = true;
       return result;
     });
     end.exit_status = with_events(job_status, events);

@@ -59,9 +59,9 @@ void check_program(Options& options) {
 
 // DNS allows 253 bytes.
 void check_host_name(const char* option, const std::string& name) {
-  constexpr std::size_t kLongestHost = 255;
-  if (name.size() > kLongestHost) {
-    throw UsageError(std::string(option) + ": expected a host name of at most " + std::to_string(kLongestHost) +
+  constexpr std::size_t kMaxHostLength = 255;
+  if (name.size() > kMaxHostLength) {
+    throw UsageError(std::string(option) + ": expected a host name of at most " + std::to_string(kMaxHostLength) +
                      " bytes, got " + std::to_string(name.size()));
   }
   if (std::any_of(name.begin(), name.end(), [](unsigned char letter) { return letter <= ' ' || letter == 0x7f; }))

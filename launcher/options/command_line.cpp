@@ -45,7 +45,7 @@ int shown_nodes(const Options& options) {
   return options.hosts.empty() ? options.nnodes : static_cast<int>(parse_host_list(options.hosts).size());
 }
 
-bool is_about_a_job(Options::Mode mode) {
+bool is_job_mode(Options::Mode mode) {
   return mode == Options::Mode::kRun || mode == Options::Mode::kDryRun || mode == Options::Mode::kShowEnvironment;
 }
 
@@ -85,7 +85,7 @@ std::variant<Options, ExitRequest> take(const OptionTable& table, std::span<cons
   if (options.program.empty() && needs_program) throw UsageError(no_program_text(given));
   // A ddprun with a list of hosts, or one that was started by another ddprun, already knows its place.
   const bool is_placed = options.part_descriptor || !options.hosts.empty() || !options.host_file.empty();
-  if (is_about_a_job(options.mode) && !is_placed)
+  if (is_job_mode(options.mode) && !is_placed)
     apply_scheduler(process_context(), given_options(app, options.own_arguments), options);
   check_options(options);
   if (options.host_file.empty() && !split.all_ranks.empty() && !split.ranks_of_node.empty()) {

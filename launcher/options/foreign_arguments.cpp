@@ -107,7 +107,7 @@ void replace(std::string& text, std::string_view mark, const std::string& value)
 
 std::vector<std::string> translated(const ForeignOption& option, const std::vector<std::string>& values) {
   std::vector<std::string> words;
-  for (const std::string& word : parts(option.here, '\n')) {
+  for (const std::string& word : parts(option.ddprun_text, '\n')) {
     const bool is_for_each = word.find("$each") != std::string::npos;
     for (const std::string& part : is_for_each ? split_at_commas(values.front()) : std::vector<std::string>{""}) {
       std::string filled = word;
@@ -136,7 +136,7 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
     const bool is_any = !is_specific(option);
     if (option.treatment == Treatment::kRefused && (values || is_any)) {
       throw UsageError(shown + " is an option of " + launcher_names(option) +
-                       ", not of ddprun: " + std::string(option.here));
+                       ", not of ddprun: " + std::string(option.ddprun_text));
     }
     if (!values) {
       wanted = option.values;
@@ -144,7 +144,7 @@ std::optional<ForeignUse> use_rows(std::span<const std::string> arguments, const
     }
     ForeignUse use{.taken = std::max<std::size_t>(1, values->size() + (argument.value ? 0 : 1))};
     if (option.treatment == Treatment::kTranslated) use.words = translated(option, *values);
-    if (option.treatment == Treatment::kIgnored) use.ignored = option.here;
+    if (option.treatment == Treatment::kIgnored) use.ignored = option.ddprun_text;
     return use;
   }
   if (!wanted.empty() && !is_own) {

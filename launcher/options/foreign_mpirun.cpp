@@ -38,7 +38,7 @@ constexpr std::array kMpirunOptions = std::to_array<ForeignOption>({
     {"hydra", "-genv,-env", "NAME VALUE", kTranslated, "--export=$1=$2"},
     {"hydra", "-genvlist,-envlist", "NAMES", kTranslated, "--export=$each"},
     {"hydra", "-genvall,-envall", "", kAccepted, "all variables are passed on"},
-    {"hydra", "-genvnone,-envnone", "", kRefused, kFewVariables},
+    {"hydra", "-genvnone,-envnone", "", kRefused, kEnvironmentAdvice},
     {"mpirun", "--wdir", "FOLDER", kSame, ""},
     {"mpirun", "--wd", "FOLDER", kTranslated, "--wdir=$1"},
     {"mpirun", "--timeout", "SECONDS", kSame, "status 124"},

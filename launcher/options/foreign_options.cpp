@@ -37,7 +37,7 @@ std::string in_code(std::string_view text) {
   return "`" + in_cell(text) + "`";
 }
 
-std::string there(const ForeignOption& option) {
+std::string original_option(const ForeignOption& option) {
   return joined(split_at(option.names, ','), ", ", [&](std::string_view name) {
     return in_code(std::string(name) + (option.values.empty() ? "" : " ") + std::string(option.values));
   });
@@ -53,7 +53,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 std::string translation(const ForeignOption& option) {
   const auto values = split_at(option.values, ' ');
   std::string text;
-  for (const std::string_view word : split_at(option.here, '\n')) {
+  for (const std::string_view word : split_at(option.ddprun_text, '\n')) {
     std::string filled(word);
     // Shows the word "ppr:N:node" as N, the part that is captured.
     const auto shown = [](std::string_view value) { return value.find(':') == std::string_view::npos ? value : "N"; };
@@ -70,15 +70,15 @@ std::string translation(const ForeignOption& option) {
 std::string row(const ForeignOption& option) {
   switch (option.treatment) {
     case Treatment::kSame:
-      return "the same | " + in_cell(option.here);
+      return "the same | " + in_cell(option.ddprun_text);
     case Treatment::kAccepted:
-      return "accepted | " + in_cell(option.here);
+      return "accepted | " + in_cell(option.ddprun_text);
     case Treatment::kIgnored:
-      return "ignored | " + in_cell(option.here);
+      return "ignored | " + in_cell(option.ddprun_text);
     case Treatment::kTranslated:
       return translation(option) + " | ";
     case Treatment::kRefused:
-      return "no | " + in_cell(option.here);
+      return "no | " + in_cell(option.ddprun_text);
   }
   return "";
 }
@@ -110,7 +110,7 @@ std::string foreign_options_page() {
     text.append("\n\n| there | ddprun | what differs |\n|---|---|---|\n");
     for (const ForeignOption& option : foreign_options()) {
       if (!belongs_to(option, page.launcher)) continue;
-      std::string line = "| " + there(option) + " | " + row(option);
+      std::string line = "| " + original_option(option) + " | " + row(option);
       line.append(line.ends_with(' ') ? "|\n" : " |\n");
       text += line;
     }

@@ -28,14 +28,14 @@ struct ForeignOption {
   // For kTranslated: ddprun's words, separated by newlines. $1 and $2 are the values, $each makes one word for each
   // part of a comma-separated value. For other treatments: the text for message and page; for kRefused it says what to
   // do.
-  std::string_view here;
+  std::string_view ddprun_text;
 };
 
 // Advice that several launchers' options share.
 inline constexpr std::string_view kOnlyOneProgram =
     "ddprun starts only one program. To run different ones, let the shell choose by the variable RANK, for example: "
     "ddprun -n 3 sh -c 'if [ $RANK = 0 ]; then exec ./a; else exec ./b; fi'";
-inline constexpr std::string_view kFewVariables =
+inline constexpr std::string_view kEnvironmentAdvice =
     "the ranks get all environment variables of ddprun; to pass only a few, start ddprun with these: env -i "
     "PATH=\"$PATH\" ddprun ...";
 inline constexpr std::string_view kCpuList =

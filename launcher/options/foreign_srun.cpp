@@ -41,7 +41,7 @@ constexpr std::array kSrunOptions = std::to_array<ForeignOption>({
     {"srun", "--input", "FILE", kRefused, "put < FILE at the end of the command; --stdin chooses which ranks read it"},
     {"srun", "-D,--chdir", "FOLDER", kTranslated, "--wdir=$1"},
     {"srun", "--export", "ALL|all", kAccepted, "all variables are passed on"},
-    {"srun", "--export", "NONE|NIL", kRefused, kFewVariables},
+    {"srun", "--export", "NONE|NIL", kRefused, kEnvironmentAdvice},
     {"srun", "-K,--kill-on-bad-exit", "0", kRefused, "a rank that fails ends the job; there is no option to continue"},
     {"srun", "-K,--kill-on-bad-exit", "1", kAccepted, "what ddprun does anyway"},
     {"srun", "-K,--kill-on-bad-exit,-u,--unbuffered,--pty", "", kAccepted, "what ddprun does anyway"},

@@ -41,7 +41,7 @@ std::string entries_page(const char* title, const std::vector<Entry>& entries) {
   return text;
 }
 
-constexpr std::array kTexts = std::to_array<GeneratedText>({
+constexpr std::array kGeneratedTexts = std::to_array<GeneratedText>({
     {"man", manual_page},
     {"bash", bash_completion},
     {"zsh", zsh_completion},
@@ -55,12 +55,13 @@ constexpr std::array kTexts = std::to_array<GeneratedText>({
 }  // namespace
 
 std::span<const GeneratedText> generated_texts() {
-  return kTexts;
+  return kGeneratedTexts;
 }
 
 std::string generated_text(const std::string& kind, const OptionTable& table) {
-  const auto text = std::find_if(kTexts.begin(), kTexts.end(), [&](const auto& other) { return other.kind == kind; });
-  if (text == kTexts.end()) throw UsageError("--generate: there is no text named " + kind);
+  const auto text = std::find_if(kGeneratedTexts.begin(), kGeneratedTexts.end(),
+                                 [&](const auto& other) { return other.kind == kind; });
+  if (text == kGeneratedTexts.end()) throw UsageError("--generate: there is no text named " + kind);
   return text->make(table);
 }
 

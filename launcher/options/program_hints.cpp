@@ -89,9 +89,9 @@ std::string hint_on_number(const std::string& number, const Options& options) {
 
 // Returns "--standalone" if `word` was given to this flag as a value: --standalone 1 train.py.
 std::string flag_before(const std::string& word, const Options& options) {
-  constexpr std::array<std::string_view, 10> kTruths = {"0",   "1",    "yes",   "no",   "on",
-                                                        "off", "true", "false", "True", "False"};
-  if (options.program.size() < 2 || options.own_arguments.empty() || !is_one_of(kTruths, word)) return "";
+  constexpr std::array<std::string_view, 10> kBooleanWords = {"0",   "1",    "yes",   "no",   "on",
+                                                              "off", "true", "false", "True", "False"};
+  if (options.program.size() < 2 || options.own_arguments.empty() || !is_one_of(kBooleanWords, word)) return "";
   const std::string& last = options.own_arguments.back();
   return last.find('=') == std::string::npos ? last : "";
 }
@@ -121,9 +121,9 @@ std::string hint_on_word(const Options& options) {
   constexpr std::array<std::string_view, 10> kLaunchers = {"torchrun",  "mpirun",     "mpiexec", "srun", "horovodrun",
                                                            "deepspeed", "accelerate", "launch",  "run",  "start"};
   if (is_one_of(kLaunchers, name)) return "ddprun replaces " + name + ": leave it out";
-  constexpr std::array<std::string_view, 8> kOfTheShell = {"cd",     "source", ".",     "export",
-                                                           "module", "ulimit", "alias", "set"};
-  if (is_one_of(kOfTheShell, name) && options.program.size() > 1)
+  constexpr std::array<std::string_view, 8> kShellBuiltins = {"cd",     "source", ".",     "export",
+                                                              "module", "ulimit", "alias", "set"};
+  if (is_one_of(kShellBuiltins, name) && options.program.size() > 1)
     return "it is a command of the shell: ddprun ... sh -c '" + name + " ... && exec ./PROGRAM'";
   constexpr std::array<std::string_view, 5> kAnswers = {"help", "version", "check", "dry_run", "show_env"};
   if (is_one_of(kAnswers, name)) return "did you mean ddprun --" + name + "?";
@@ -150,7 +150,7 @@ std::string second_assignment(const std::string& entry) {
 }
 
 // Returns "-n 2" if `word` and the word after it are a number of ranks, else "". `takes_n`: -n counts, too.
-std::string words_of_ranks(const std::string& word, const std::string& next, bool takes_n) {
+std::string ranks_option(const std::string& word, const std::string& next, bool takes_n) {
   const std::string name = word.substr(0, word.find('='));
   if (takes_n && name.starts_with("-n") && is_whole_number(name.substr(2))) return word;  // -n2
   const bool is_long = name == "--nproc_per_node" || name == "--nproc-per-node" || name == "-np" || name == "--np";
@@ -161,7 +161,7 @@ std::string words_of_ranks(const std::string& word, const std::string& next, boo
 }
 
 // Returns "--nnodes 2" if `word` and the word after it are a number of nodes above 1, else "".
-std::string words_of_nodes(const std::string& word, const std::string& next) {
+std::string nodes_option(const std::string& word, const std::string& next) {
   const std::string name = word.substr(0, word.find('='));
   if (name != "--nnodes") return "";
   const bool has_value = name.size() < word.size();
@@ -221,7 +221,7 @@ std::optional<std::string> misplaced_ranks(const Options& options) {
   const auto end = std::find(options.program.begin() + 1, options.program.end(), "--");
   for (auto word = options.program.begin() + 1; word != end; ++word) {
     is_own = is_own || (word - 1)->ends_with(".py");
-    const std::string text = words_of_ranks(*word, word + 1 == end ? "" : *(word + 1), is_own);
+    const std::string text = ranks_option(*word, word + 1 == end ? "" : *(word + 1), is_own);
     if (!text.empty()) return "only 1 rank is started: " + misplaced_text(options.program, word, text);
   }
   return std::nullopt;
@@ -232,7 +232,7 @@ std::optional<std::string> misplaced_nodes(const Options& options) {
     return std::nullopt;
   const auto end = std::find(options.program.begin() + 1, options.program.end(), "--");
   for (auto word = options.program.begin() + 1; word != end; ++word) {
-    const std::string text = words_of_nodes(*word, word + 1 == end ? "" : *(word + 1));
+    const std::string text = nodes_option(*word, word + 1 == end ? "" : *(word + 1));
     if (!text.empty()) return "this node runs alone: " + misplaced_text(options.program, word, text);
   }
   return std::nullopt;
@@ -289,7 +289,7 @@ std::string no_program_text(std::span<const std::string> words) {
          ". Write a value before the program: ddprun " + ddp::detail::joined(before, " ") + " VALUE " + words.back();
 }
 
-std::optional<std::string> unused_identity(const Options& options) {
+std::optional<std::string> unused_ssh_identity(const Options& options) {
   if (options.ssh.identity.empty() || !options.hosts.empty() || !options.host_file.empty()) return std::nullopt;
   return "--ssh_identity " + options.ssh.identity +
          " has no effect without -H or --hostfile; to read standard input from a file (srun's -i) put < FILE at the "

@@ -34,7 +34,7 @@ std::optional<std::string> suspicious_module(const Options& options);
 std::string no_program_text(std::span<const std::string> words);
 
 // A warning about an ssh key without hosts, because srun's -i is another option. Pure.
-std::optional<std::string> unused_identity(const Options& options);
+std::optional<std::string> unused_ssh_identity(const Options& options);
 
 // A warning for each -x NAME whose variable ddprun does not have, and for each -x A=1,B=2.
 std::vector<std::string> suspicious_exports(const Options& options);

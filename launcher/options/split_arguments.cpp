@@ -79,7 +79,7 @@ Word split_word(const OptionTable& table, const std::string& argument) {
 
 // Names that no launcher has, but that users try.
 std::string advice_on_synonym(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kMeant = {{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kSuggestions = {{
       {"n_gpus", "-n N"},
       {"ngpus", "-n N"},
       {"num_gpu", "-n N"},
@@ -109,8 +109,9 @@ std::string advice_on_synonym(std::string_view name) {
       {"python", "PYTHON_EXEC=FILE before ddprun"},
       {"interpreter", "PYTHON_EXEC=FILE before ddprun"},
   }};
-  const auto found = std::find_if(kMeant.begin(), kMeant.end(), [&](const auto& each) { return each.first == name; });
-  return found == kMeant.end() ? "" : "did you mean " + std::string(found->second) + "?";
+  const auto found =
+      std::find_if(kSuggestions.begin(), kSuggestions.end(), [&](const auto& each) { return each.first == name; });
+  return found == kSuggestions.end() ? "" : "did you mean " + std::string(found->second) + "?";
 }
 
 // `name` contains underscores, not dashes.

@@ -56,7 +56,7 @@ bool is_number(std::string_view text) {
   throw LaunchError(text);
 }
 
-constexpr std::size_t kMostFileBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxHostFileBytes = std::size_t{64} << 20;
 
 // Returns 4 for "slots=4" and `name` "slots"; nothing for other words.
 std::optional<int> slots_in(std::string_view word, std::string_view name) {
@@ -114,7 +114,7 @@ std::optional<HostSlots> parse_host(std::string_view text) {
   return HostSlots{user + std::string(host), *slots};
 }
 
-void HostTally::add(HostSlots entry) {
+void HostSlotCounts::add(HostSlots entry) {
   const auto [place, is_new] = places_.try_emplace(entry.host, hosts_.size());
   if (is_new) {
     hosts_.push_back(std::move(entry));
@@ -125,7 +125,7 @@ void HostTally::add(HostSlots entry) {
 }
 
 std::vector<HostSlots> parse_host_list(std::string_view text) {
-  HostTally hosts;
+  HostSlotCounts hosts;
   for (std::string_view left = text;;) {
     const std::size_t comma = left.find(',');
     auto entry = is_number(left.substr(0, comma)) ? std::nullopt : parse_host(left.substr(0, comma));
@@ -145,7 +145,7 @@ bool is_this_machine(std::string_view host, std::string_view own_name) {
 }
 
 std::vector<HostSlots> parse_host_file(std::string_view text, const std::string& file) {
-  HostTally tally;
+  HostSlotCounts counts;
   std::istringstream lines{std::string(text)};
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -156,9 +156,9 @@ std::vector<HostSlots> parse_host_file(std::string_view text, const std::string&
       throw LaunchError("--hostfile " + file + ", line " + std::to_string(number) +
                         ": expected HOST [slots=N] [max_slots=N] or HOST:N, got '" + printable(line) + "'");
     }
-    tally.add(std::move(*entry));
+    counts.add(std::move(*entry));
   }
-  std::vector<HostSlots> hosts = tally.take();
+  std::vector<HostSlots> hosts = counts.take();
   if (hosts.empty()) throw LaunchError("--hostfile " + file + " contains no host");
   return hosts;
 }
@@ -168,7 +168,7 @@ std::vector<HostSlots> read_host_file(const std::string& file) {
     throw LaunchError("--hostfile " + file + ": " + std::strerror(errno) +
                       " (hosts themselves are named by -H HOST:N,...)");
   }
-  return parse_host_file(file_bytes("--hostfile", file, kMostFileBytes), file);
+  return parse_host_file(file_bytes("--hostfile", file, kMaxHostFileBytes), file);
 }
 
 }  // namespace launcher

@@ -27,7 +27,7 @@ std::optional<HostSlots> parse_host(std::string_view text);
 
 // Hosts in the order in which they were first named. If a host is named twice, its slots are added; without a number it
 // has one slot.
-class HostTally {
+class HostSlotCounts {
  public:
   void add(HostSlots entry);
   std::vector<HostSlots> take() { return std::move(hosts_); }
@@ -37,7 +37,7 @@ class HostTally {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
-// Parses a list into a HostTally. An IPv6 address is in brackets: [::1]:4. Throws LaunchError for an invalid list.
+// Parses a list into a HostSlotCounts. An IPv6 address is in brackets: [::1]:4. Throws LaunchError for an invalid list.
 std::vector<HostSlots> parse_host_list(std::string_view text);
 
 // Whether `host` is localhost or this machine, whose name is `own_name`. Either name may lack its domain.

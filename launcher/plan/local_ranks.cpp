@@ -20,10 +20,11 @@ int one_per_gpu(bool or_per_cpu) {
   const int gpus = driver.gpus ? visible_gpus(*driver.gpus, visible) : 0;
   if (gpus > 0) return gpus;
   if (or_per_cpu) return usable_cpus();
-  constexpr const char* kWithout = "; --nproc_per_node=N or cpu starts ranks without GPUs";
-  if (!driver.gpus) throw LaunchError("--nproc_per_node=gpu: " + driver.problem + kWithout);
+  constexpr const char* kAdviceWithoutGpus = "; --nproc_per_node=N or cpu starts ranks without GPUs";
+  if (!driver.gpus) throw LaunchError("--nproc_per_node=gpu: " + driver.problem + kAdviceWithoutGpus);
   throw LaunchError("--nproc_per_node=gpu: none of the " + std::to_string(driver.gpus->size()) + " GPUs is visible" +
-                    (visible != nullptr ? " with CUDA_VISIBLE_DEVICES=" + std::string(visible) : "") + kWithout);
+                    (visible != nullptr ? " with CUDA_VISIBLE_DEVICES=" + std::string(visible) : "") +
+                    kAdviceWithoutGpus);
 }
 
 int requested_ranks(int nproc_per_node) {

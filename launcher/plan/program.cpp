@@ -23,7 +23,7 @@ bool runs_with_python(const Options& options) {
 }
 
 // Returns the path from here for a name that the ranks use in `folder` (empty: here).
-std::string seen_from_here(const std::string& file, const std::string& folder) {
+std::string path_from_here(const std::string& file, const std::string& folder) {
   return folder.empty() || file.starts_with('/') ? file : folder + "/" + file;
 }
 
@@ -106,7 +106,7 @@ std::string expand_fields(std::string_view text, const RankPlace& place) {
 }  // namespace
 
 std::string first_line_of_text(const std::string& file, const std::string& working_folder) {
-  const std::string path = seen_from_here(file, working_folder);
+  const std::string path = path_from_here(file, working_folder);
   std::string line;
   if (is_text(path)) {
     std::ifstream stream(path);
@@ -148,7 +148,7 @@ std::vector<std::string> worker_arguments(const Options& options, const std::str
 
 std::string find_executable(const std::string& name, std::string_view path, const std::string& working_folder) {
   if (name.find('/') != std::string::npos) {
-    const std::string shown = seen_from_here(name, working_folder);
+    const std::string shown = path_from_here(name, working_folder);
     const int error = executable_error(shown);
     if (error == 0) return name;
     if (error == ENOENT || error == ENOTDIR) throw LaunchError("program not found: " + shown, ExitStatus::kNotFound);
@@ -159,7 +159,7 @@ std::string find_executable(const std::string& name, std::string_view path, cons
     const std::size_t colon = path.find(':');
     const std::string_view folder = path.substr(0, colon);
     std::string file = folder.empty() ? "./" + name : std::string(folder) + "/" + name;
-    const std::string shown = seen_from_here(file, working_folder);
+    const std::string shown = path_from_here(file, working_folder);
     const int error = executable_error(shown);
     if (error == 0) return file;
     if (error == EACCES && refused.empty()) {
@@ -171,9 +171,9 @@ std::string find_executable(const std::string& name, std::string_view path, cons
   }
   if (!refused.empty()) throw_not_executable(refused, EACCES);
   struct stat status {};
-  const bool here = ::stat(seen_from_here(name, working_folder).c_str(), &status) == 0;
+  const bool here = ::stat(path_from_here(name, working_folder).c_str(), &status) == 0;
   if (here && (S_ISDIR(status.st_mode) || !why_no_program(name).empty()))
-    throw_not_executable(seen_from_here(name, working_folder), EACCES);
+    throw_not_executable(path_from_here(name, working_folder), EACCES);
   throw LaunchError(
       "program not found in PATH: " + name +
           (here ? " (a file in " + (working_folder.empty() ? std::string("this folder") : working_folder) +
@@ -200,7 +200,7 @@ Program resolve_program(const Options& options) {
     throw LaunchError("the Python interpreter: " + std::string(error.what()) + " (PYTHON_EXEC=FILE names one)",
                       error.status());
   }
-  const std::string script = seen_from_here(options.program.front(), options.working_folder);
+  const std::string script = path_from_here(options.program.front(), options.working_folder);
   if (runs_with_python(options) && !options.module && ::access(script.c_str(), R_OK) != 0) {
     const int error = errno;
     throw LaunchError((error == ENOENT || error == ENOTDIR ? "program not found: " : "cannot read ") + script +
@@ -211,10 +211,10 @@ Program resolve_program(const Options& options) {
   const std::string first_line = first_line_of_text(program.file, options.working_folder);
   if (first_line.starts_with("#!") && first_line.ends_with('\r')) {
     throw LaunchError("cannot execute " + program.file + ": " +
-                          why_not_executed(seen_from_here(program.file, options.working_folder)),
+                          why_not_executed(path_from_here(program.file, options.working_folder)),
                       ExitStatus::kNotFound);
   }
-  if (is_text(seen_from_here(program.file, options.working_folder))) {
+  if (is_text(path_from_here(program.file, options.working_folder))) {
     program.shell_arguments = {"/bin/sh", program.file};
     program.shell_arguments.insert(program.shell_arguments.end(), program.arguments.begin() + 1,
                                    program.arguments.end());

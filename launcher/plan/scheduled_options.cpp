@@ -36,14 +36,15 @@ class Taker {
 
   // Sets the value from an option that was given, or else from the scheduler; returns false if neither has it.
   template <typename Value, typename Target, typename Text>
-  bool take_one(const std::string& name, const std::optional<Sourced<Value>>& told, Target& target, const Text& text) {
+  bool apply_one(const std::string& name, const std::optional<Sourced<Value>>& sourced, Target& target,
+                 const Text& text) {
     if (is_given(name)) {
       origin(name, text(target), given_.at(name));
       return true;
     }
-    if (!told) return false;
-    target = told->value;
-    origin(name, text(target), told->why);
+    if (!sourced) return false;
+    target = sourced->value;
+    origin(name, text(target), sourced->why);
     return true;
   }
 
@@ -61,17 +62,17 @@ class Taker {
     if (const std::string why = option_conflict(); !why.empty()) return note_line("one node, because " + why);
     const ScheduledPlace place = found_.place.value_or(ScheduledPlace{});
     const bool has_both = is_given("nnodes") && is_given("node_rank");
-    if (!place.obstacle.empty() && !has_both) throw LaunchError(place.obstacle);
+    if (!place.problem.empty() && !has_both) throw LaunchError(place.problem);
     check_agreement(place);
-    if (!take_one("nnodes", place.nnodes, options_.nnodes, number))
+    if (!apply_one("nnodes", place.nnodes, options_.nnodes, number))
       note_line("one node, because no option and no variable gives the number of nodes");
     if (options_.nproc_per_node == Options::kUnset && options_.gpus.empty()) {
-      take_one("nproc_per_node", place.nproc_per_node, options_.nproc_per_node, number);
+      apply_one("nproc_per_node", place.nproc_per_node, options_.nproc_per_node, number);
     }
     if (options_.nnodes == 1) return;
     const bool is_numbered = options_.rdzv_backend.empty() || options_.rdzv_backend == "static";
-    if (is_numbered || is_given("node_rank")) take_one("node_rank", place.node_rank, options_.node_rank, number);
-    take_meeting_point(place);
+    if (is_numbered || is_given("node_rank")) apply_one("node_rank", place.node_rank, options_.node_rank, number);
+    apply_rendezvous(place);
   }
 
   // Detects contradictions such as: srun -N 3 ddprun --nnodes 2, where one of the three nodes would have no part.
@@ -83,17 +84,17 @@ class Taker {
                       place.nnodes->why + "): leave --nnodes out, or give --node_rank too");
   }
 
-  void take_meeting_point(ScheduledPlace place) {
+  void apply_rendezvous(ScheduledPlace place) {
     const auto text = [](const std::string& value) { return value; };
     if (is_given("rdzv_endpoint")) {
       origin("rdzv_endpoint", options_.rdzv_endpoint, given_.at("rdzv_endpoint"));
     } else {
       if (found_.place) read_master(place);
-      take_one("master_addr", place.master_addr, options_.master_addr, text);
-      take_one("master_port", place.master_port, options_.master_port,
-               [](const auto& port) { return std::to_string(port.value_or(0)); });
+      apply_one("master_addr", place.master_addr, options_.master_addr, text);
+      apply_one("master_port", place.master_port, options_.master_port,
+                [](const auto& port) { return std::to_string(port.value_or(0)); });
     }
-    take_one("rdzv_id", place.job_id, options_.rdzv_id, text);
+    apply_one("rdzv_id", place.job_id, options_.rdzv_id, text);
   }
 
   // The system that starts ddprun may have set these in addition to the scheduler's variables.

@@ -38,7 +38,7 @@ const char* name_of(Stream stream) {
 std::optional<StreamSelection> StreamSelection::parse(std::string_view text) {
   StreamSelection selection;
   if (const auto all = parse_streams(text)) {
-    selection.all_ = *all;
+    selection.default_ = *all;
     return selection;
   }
   if (text.empty() || text.back() == ',') return std::nullopt;
@@ -49,18 +49,18 @@ std::optional<StreamSelection> StreamSelection::parse(std::string_view text) {
     const auto rank = parse_number(item.substr(0, colon));
     const auto streams = parse_streams(item.substr(colon + 1));
     if (!rank || !streams) return std::nullopt;
-    selection.some_[*rank] = *streams;
+    selection.by_rank_[*rank] = *streams;
   }
   return selection;
 }
 
 Streams StreamSelection::of_rank(int local_rank) const {
-  const auto found = some_.find(local_rank);
-  return found == some_.end() ? all_ : found->second;
+  const auto found = by_rank_.find(local_rank);
+  return found == by_rank_.end() ? default_ : found->second;
 }
 
 bool StreamSelection::is_empty() const {
-  return !all_.out && !all_.err && std::none_of(some_.begin(), some_.end(), [](const auto& entry) {
+  return !default_.out && !default_.err && std::none_of(by_rank_.begin(), by_rank_.end(), [](const auto& entry) {
     return entry.second.out || entry.second.err;
   });
 }
@@ -69,8 +69,8 @@ std::string StreamSelection::text() const {
   const auto bits = [](const Streams& streams) {
     return std::to_string((streams.out ? 1 : 0) + (streams.err ? 2 : 0));
   };
-  if (some_.empty()) return bits(all_);
-  return ddp::detail::joined(some_, ",",
+  if (by_rank_.empty()) return bits(default_);
+  return ddp::detail::joined(by_rank_, ",",
                              [&](const auto& item) { return std::to_string(item.first) + ":" + bits(item.second); });
 }
 

@@ -31,11 +31,11 @@ class StreamSelection {
   // Returns the selection in that notation.
   std::string text() const;
   // The highest local rank that is named; -1 if no rank is named.
-  int highest_rank() const { return some_.empty() ? -1 : some_.rbegin()->first; }
+  int highest_rank() const { return by_rank_.empty() ? -1 : by_rank_.rbegin()->first; }
 
  private:
-  Streams all_;
-  std::map<int, Streams> some_;
+  Streams default_;
+  std::map<int, Streams> by_rank_;
 };
 
 // "0,3,11" -> the numbers; nothing when `text` is not a list of numbers from 0.

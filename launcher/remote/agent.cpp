@@ -20,7 +20,7 @@
 #include "launcher/os/version.h"
 #include "launcher/remote/channel.h"
 #include "launcher/remote/commands.h"
-#include "launcher/remote/hub.h"
+#include "launcher/remote/host_connections.h"
 #include "launcher/remote/node_process.h"
 #include "launcher/remote/ssh_command.h"
 #include "launcher/remote/wire.h"
@@ -64,7 +64,7 @@ class Agent {
   }
 
   int run() {
-    while (!is_stopping_ || (node_process_ && !node_process_->is_gone()) || (hub_ && !hub_->is_gone()))
+    while (!is_stopping_ || (node_process_ && !node_process_->is_gone()) || (connections_ && !connections_->is_gone()))
       loop_.run_once();
     while (node_process_ && node_process_->was_killed() && has_orphans() && !gives_up_) loop_.run_once();
     return 0;
@@ -76,7 +76,7 @@ class Agent {
       const int number = static_cast<int>(info->ssi_signo);
       if (number == SIGCHLD) {
         if (node_process_) node_process_->reap();
-        if (hub_) hub_->reap();
+        if (connections_) connections_->reap();
       } else if (node_process_) {
         node_process_->signal(number);
       } else if (signals_.is_stop(number)) {
@@ -99,11 +99,11 @@ class Agent {
   void on_frame(const Frame& frame) {
     if (frame.kind == Kind::kPing) {
       channel_.send({Kind::kPong, number_, ""});
-    } else if (frame.kind == Kind::kTask && !hub_) {
+    } else if (frame.kind == Kind::kTask && !connections_) {
       begin(frame);
-    } else if (hub_) {
-      if (frame.host != number_) hub_->send(frame);
-      if (frame.host == number_ || frame.host == kEveryHost) on_own(frame);
+    } else if (connections_) {
+      if (frame.host != number_) connections_->send(frame);
+      if (frame.host == number_ || frame.host == kEveryHost) on_own_frame(frame);
     }
   }
 
@@ -120,12 +120,13 @@ class Agent {
         channel_.send({kind, host.number, encode(Ending{0, why})});
       };
     };
-    hub_.emplace(loop_, task->ssh, signals_.original_mask(),
-                 Hub::Callbacks{.on_frame = [this](const Frame& other) { channel_.send(other); },
-                                .on_unreachable = tell(Kind::kUnreachable),
-                                .on_lost = tell(Kind::kLost),
-                                .on_line = [](const std::string& line) { print_block(line + "\n"); }});
-    hub_->connect(task->hosts);
+    connections_.emplace(
+        loop_, task->ssh, signals_.original_mask(),
+        HostConnections::Callbacks{.on_frame = [this](const Frame& other) { channel_.send(other); },
+                                   .on_unreachable = tell(Kind::kUnreachable),
+                                   .on_lost = tell(Kind::kLost),
+                                   .on_line = [](const std::string& line) { print_block(line + "\n"); }});
+    connections_->connect(task->hosts);
     const Hello hello{.host_name = host_name(),
                       .connection = variable("SSH_CONNECTION"),
                       .port = kept_port_ ? port_of(kept_port_.get()) : 0U,
@@ -133,7 +134,7 @@ class Agent {
     channel_.send({Kind::kHello, number_, encode(hello)});
   }
 
-  void on_own(const Frame& frame) {
+  void on_own_frame(const Frame& frame) {
     std::string_view bytes = frame.bytes;
     switch (frame.kind) {
       case Kind::kNode:
@@ -211,7 +212,7 @@ class Agent {
   // Ends everything, because the launcher that wanted this job is gone.
   void stop() {
     if (std::exchange(is_stopping_, true)) return;
-    if (hub_) hub_->close();
+    if (connections_) connections_->close();
     if (node_process_) {
       node_process_->end_input();
       for (std::size_t stream : {0U, 1U}) node_process_->close_output(stream);
@@ -220,7 +221,7 @@ class Agent {
     }
     loop_.call_at(EventLoop::Clock::now() + grace_ + kExtraGraceTime, [this] {
       if (node_process_) node_process_->signal(SIGKILL);
-      if (hub_) hub_->kill();
+      if (connections_) connections_->kill();
       gives_up_ = true;
     });
   }
@@ -237,7 +238,7 @@ class Agent {
   bool is_suspended_ = false;
   bool is_stopping_ = false;
   bool gives_up_ = false;
-  std::optional<Hub> hub_;
+  std::optional<HostConnections> connections_;
   std::optional<NodeArguments> node_;
   std::unique_ptr<NodeProcess> node_process_;
 };

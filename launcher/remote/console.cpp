@@ -15,7 +15,7 @@
 namespace launcher::remote {
 namespace {
 
-constexpr std::size_t kMostUnderWay = std::size_t{256} << 10;
+constexpr std::size_t kMaxUnacknowledgedBytes = std::size_t{256} << 10;
 constexpr std::size_t kInputBytes = std::size_t{32} << 10;
 
 // The source number of ddprun's own lines, which come from no host.
@@ -26,7 +26,7 @@ constexpr int kOwnSource = -2;
 InputFeed::InputFeed(EventLoop& loop, const std::vector<std::uint32_t>& hosts,
                      std::function<void(const std::string&)> send)
     : loop_(loop), send_(std::move(send)), source_(STDIN_FILENO) {
-  for (const std::uint32_t host : hosts) under_way_[host] = 0;
+  for (const std::uint32_t host : hosts) unacknowledged_[host] = 0;
   if (::isatty(STDIN_FILENO) == 1) {
     Pipe pipe = make_pipe();
     typed_ = std::move(pipe.reader);
@@ -41,8 +41,8 @@ InputFeed::~InputFeed() {
 }
 
 void InputFeed::watch() {
-  const bool has_room =
-      std::all_of(under_way_.begin(), under_way_.end(), [](const auto& host) { return host.second < kMostUnderWay; });
+  const bool has_room = std::all_of(unacknowledged_.begin(), unacknowledged_.end(),
+                                    [](const auto& host) { return host.second < kMaxUnacknowledgedBytes; });
   const bool on = !is_over_ && has_room;
   if (on && is_file_ && !timer_.is_running()) {
     timer_.start_in({}, [this] { read(); });
@@ -74,21 +74,21 @@ void InputFeed::read() {
     send_("");
     return;
   }
-  for (auto& [host, under_way] : under_way_) under_way += static_cast<std::size_t>(count);
+  for (auto& [host, under_way] : unacknowledged_) under_way += static_cast<std::size_t>(count);
   send_(std::string(bytes.data(), static_cast<std::size_t>(count)));
   watch();
 }
 
 void InputFeed::taken(std::uint32_t host, std::size_t bytes) {
-  if (const auto found = under_way_.find(host); found != under_way_.end()) {
+  if (const auto found = unacknowledged_.find(host); found != unacknowledged_.end()) {
     found->second -= std::min(found->second, bytes);
     watch();
   }
 }
 
 void InputFeed::closed(std::uint32_t host) {
-  if (under_way_.erase(host) == 0) return;
-  if (under_way_.empty()) {
+  if (unacknowledged_.erase(host) == 0) return;
+  if (unacknowledged_.empty()) {
     finish();
   } else {
     watch();
@@ -109,9 +109,9 @@ void InputFeed::finish() {
 
 Console::Console(EventLoop& loop, Callbacks callbacks)
     : callbacks_(std::move(callbacks)),
-      is_one_(are_same_file(STDOUT_FILENO, STDERR_FILENO)),
+      is_same_file_(are_same_file(STDOUT_FILENO, STDERR_FILENO)),
       output_(loop, STDOUT_FILENO, [this] { pump(); }) {
-  if (!is_one_) error_.emplace(loop, STDERR_FILENO, [this] { pump(); });
+  if (!is_same_file_) error_.emplace(loop, STDERR_FILENO, [this] { pump(); });
 }
 
 StreamWriter& Console::writer(std::size_t stream) {

@@ -42,8 +42,8 @@ class InputFeed {
 
   EventLoop& loop_;
   std::function<void(const std::string&)> send_;
-  std::map<std::uint32_t, std::size_t> under_way_;  // sent bytes that were not acknowledged, by host
-  UniqueFd typed_;                                  // the input of the terminal
+  std::map<std::uint32_t, std::size_t> unacknowledged_;  // sent bytes that were not acknowledged, by host
+  UniqueFd typed_;                                       // the input of the terminal
   std::optional<TerminalInput> terminal_;
   int source_;
   bool is_file_ = false;  // always ready
@@ -91,7 +91,7 @@ class Console : public Messages {
   void report_taken(std::size_t stream);
 
   Callbacks callbacks_;
-  const bool is_one_;  // both streams are one file, pipe or terminal, in which lines must not mix
+  const bool is_same_file_;  // both streams are one file, pipe or terminal, in which lines must not mix
   StreamWriter output_;
   std::optional<StreamWriter> error_;
   std::array<Stream, 2> streams_;

@@ -12,7 +12,7 @@ namespace launcher::remote {
 namespace {
 
 // A larger difference of clocks is reported, because times in logs and events cannot be compared.
-constexpr double kNotableSeconds = 0.1;
+constexpr double kMinReportedSeconds = 0.1;
 // How often a clock is asked; the fastest answer is used.
 constexpr int kClocksAsked = 4;
 
@@ -24,8 +24,8 @@ std::string clock_line(const HostState& host) {
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(), "%.4f s %s this machine's, within %.4f s", std::abs(ahead),
                 ahead < 0 ? "behind" : "ahead of", static_cast<double>(host.clock_round_trip_ns) / 2e9);
-  return (std::abs(ahead) > kNotableSeconds ? "  note     clock: " : "  ok       clock: ") + std::string(text.data()) +
-         "\n";
+  return (std::abs(ahead) > kMinReportedSeconds ? "  note     clock: " : "  ok       clock: ") +
+         std::string(text.data()) + "\n";
 }
 
 std::string indented(const std::string& text) {

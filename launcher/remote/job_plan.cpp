@@ -26,9 +26,9 @@ constexpr std::array<std::string_view, 23> kHostSpecificVariables = {
     "master_addr",  "master_port", "standalone",     "rdzv_backend",  "rdzv_endpoint", "rdzv_secret_file",
     "rdzv_id",      "rdzv_conf",   "nproc_per_node", "check",         "node_order"};
 
-constexpr std::size_t kAllWindows = std::size_t{64} << 20;
-constexpr std::size_t kLeastWindow = std::size_t{16} << 10;
-constexpr std::size_t kMostWindow = std::size_t{256} << 10;
+constexpr std::size_t kTotalWindowBytes = std::size_t{64} << 20;
+constexpr std::size_t kMinWindow = std::size_t{16} << 10;
+constexpr std::size_t kMaxWindow = std::size_t{256} << 10;
 
 // The content of SSH_CONNECTION: the client's address and port, then the server's.
 struct Connection {
@@ -131,7 +131,7 @@ std::string rendezvous_host(const std::vector<JobNode>& nodes, const std::map<st
     const std::string address = parse_connection(hello.second.connection).server;
     return address.empty() || is_loopback_address(address);
   });
-  if (!nodes.front().is_local && server.empty()) return name_without_user(nodes.front().host);
+  if (!nodes.front().is_local && server.empty()) return host_without_user(nodes.front().host);
   if (!nodes.front().is_local && (are_all_here || !is_loopback_address(server))) return server;
   // Node 0 is on this machine. The others know it by the address from which they were connected.
   std::string refused;
@@ -148,7 +148,7 @@ std::string rendezvous_host(const std::vector<JobNode>& nodes, const std::map<st
 
 std::uint32_t output_window(std::size_t hosts) {
   return static_cast<std::uint32_t>(
-      std::clamp(kAllWindows / std::max<std::size_t>(hosts, 1), kLeastWindow, kMostWindow));
+      std::clamp(kTotalWindowBytes / std::max<std::size_t>(hosts, 1), kMinWindow, kMaxWindow));
 }
 
 std::vector<std::uint32_t> input_nodes(const std::vector<JobNode>& nodes, const StandardInput& input) {
@@ -173,7 +173,7 @@ std::vector<std::uint32_t> input_nodes(const std::vector<JobNode>& nodes, const 
                     std::to_string(first_rank - 1));
 }
 
-std::string name_without_user(const std::string& host) {
+std::string host_without_user(const std::string& host) {
   return host.substr(host.rfind('@') + 1);
 }
 

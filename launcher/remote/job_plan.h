@@ -49,6 +49,6 @@ std::uint32_t output_window(std::size_t hosts);
 std::vector<std::uint32_t> input_nodes(const std::vector<JobNode>& nodes, const StandardInput& input);
 
 // Returns "b" for "me@b".
-std::string name_without_user(const std::string& host);
+std::string host_without_user(const std::string& host);
 
 }  // namespace launcher::remote

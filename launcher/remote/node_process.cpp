@@ -18,7 +18,7 @@ namespace launcher::remote {
 namespace {
 
 // More than the longest line that a ddprun passes on, so that lines of several hosts do not mix.
-constexpr std::size_t kLongestLine = std::size_t{128} << 10;
+constexpr std::size_t kMaxLineBytes = std::size_t{128} << 10;
 
 // A file in memory, which the process can read repeatedly and which no other process finds.
 UniqueFd keep_secret(const std::string& secret) {
@@ -72,7 +72,7 @@ NodeProcess::~NodeProcess() {
 // Reads while there is room for a line.
 void NodeProcess::watch(std::size_t stream) {
   Stream& own = streams_[stream];
-  const bool on = own.reader && own.waiting.size() < kLongestLine && !is_gone();
+  const bool on = own.reader && own.waiting.size() < kMaxLineBytes && !is_gone();
   if (on == own.is_watched) return;
   own.is_watched = on;
   if (on) {
@@ -107,7 +107,7 @@ std::size_t NodeProcess::sendable(const Stream& stream) const {
   if (!keeps_lines_) return most;
   if (const std::size_t newline = waiting.rfind('\n', most - 1); newline != std::string::npos) return newline + 1;
   const std::size_t newline = waiting.find('\n');
-  const bool must_go = newline != std::string::npos || !stream.reader || waiting.size() >= kLongestLine;
+  const bool must_go = newline != std::string::npos || !stream.reader || waiting.size() >= kMaxLineBytes;
   const std::size_t line = newline == std::string::npos ? waiting.size() : newline + 1;
   return must_go && (line <= most || stream.credit >= window_) ? most : 0;
 }
@@ -122,7 +122,7 @@ void NodeProcess::pass_on(std::size_t stream) {
       own.credit -= count;
       send_(std::move(frame));
     }
-  } while (is_gone() && own.reader && own.waiting.size() < kLongestLine && read(stream));
+  } while (is_gone() && own.reader && own.waiting.size() < kMaxLineBytes && read(stream));
   watch(stream);
   if (own.reader || !own.waiting.empty() || own.is_over) return;
   own.is_over = true;

@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How long the hosts may take to end after a second Ctrl-C.
-constexpr auto kAfterKill = 12s;
+constexpr auto kGiveUpTimeout = 12s;
 // timeout(1) and others signal a process and then its group, so two interrupts within this time count as one.
 constexpr auto kSameInterrupt = 100ms;
 // How long the hosts may take for --check.
@@ -37,7 +37,7 @@ constexpr auto kExtraAgentGraceTime = 30s;
 // How long connections may take to end when there is nothing more to send.
 constexpr auto kClosing = 5s;
 // How often ddprun checks whether to continue to wait for a reader.
-constexpr auto kTick = 50ms;
+constexpr auto kTickInterval = 50ms;
 
 }  // namespace
 
@@ -47,9 +47,9 @@ Session::Session(const Options& options, const std::vector<JobNode>& nodes)
       signals_(options.stop_signals.empty() ? default_stop_signals() : options.stop_signals),
       console_(loop_, {.on_taken =
                            [this](std::uint32_t host, std::size_t stream, std::size_t bytes) {
-                             hub_.send({Kind::kCredit, host,
-                                        encode_amount(static_cast<std::uint32_t>(stream)) +
-                                            encode_amount(static_cast<std::uint32_t>(bytes))});
+                             connections_.send({Kind::kCredit, host,
+                                                encode_amount(static_cast<std::uint32_t>(stream)) +
+                                                    encode_amount(static_cast<std::uint32_t>(bytes))});
                            },
                        .on_closed =
                            [this](std::size_t stream) {
@@ -57,7 +57,7 @@ Session::Session(const Options& options, const std::vector<JobNode>& nodes)
                              for (HostState& host : hosts_.all()) host.is_output_over.at(stream) = true;
                            }}),
       hosts_(nodes),
-      hub_(
+      connections_(
           loop_, ssh_settings(options), signals_.original_mask(),
           {.on_frame = [this](Frame frame) { on_frame(std::move(frame)); },
            .on_unreachable = [this](const NamedHost& host, const std::string& why) { on_unreachable(host, why, true); },
@@ -65,7 +65,7 @@ Session::Session(const Options& options, const std::vector<JobNode>& nodes)
            .on_line = [this](const std::string& line) { console_.print(line); }}) {
   check_for_hosts(options, nodes);
   if (options.mode == Options::Mode::kCheck) {
-    check_.emplace(nodes.size(), [this](const Frame& frame) { hub_.send(frame); });
+    check_.emplace(nodes.size(), [this](const Frame& frame) { connections_.send(frame); });
   }
   loop_.add(signals_.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
 }
@@ -75,12 +75,12 @@ Session::~Session() {
 }
 
 void Session::send_amount(Kind kind, std::uint32_t host, std::uint32_t amount) {
-  hub_.send({kind, host, encode_amount(amount)});
+  connections_.send({kind, host, encode_amount(amount)});
 }
 
 int Session::run() {
   if (options_.timeout) loop_.call_at(EventLoop::Clock::now() + *options_.timeout, [this] { on_timeout(); });
-  hub_.connect(hosts_.hosts());
+  connections_.connect(hosts_.hosts());
   begin_when_all_answered();
   while (!is_over()) loop_.run_once();
   return finish();
@@ -97,7 +97,7 @@ void Session::on_signals() {
     if (signals_.is_stop(number)) {
       on_stop_signal(number);
     } else if (number == SIGCHLD) {
-      hub_.reap();
+      connections_.reap();
     } else if (number == SIGTSTP) {
       suspend();
     } else if (number == SIGCONT || number == SIGUSR1 || number == SIGUSR2) {
@@ -115,7 +115,7 @@ void Session::on_stop_signal(int number) {
   if (has_begun_ && hosts_.have_all_ended()) must_end_now_ = true;
   if (!has_begun_) note_status(to_int(ExitStatus::kSignalBase) + number);
   stop(number);
-  if (is_again) give_up_after(kAfterKill);
+  if (is_again) give_up_after(kGiveUpTimeout);
 }
 
 // Suspends the hosts' ranks first, and then this process.
@@ -205,7 +205,7 @@ void Session::on_unreachable(const NamedHost& named, const std::string& why, boo
     host->connection_failure = why;
     begin_when_all_answered();
   } else {
-    hub_.connect({host->host});
+    connections_.connect({host->host});
   }
 }
 
@@ -249,10 +249,10 @@ void Session::begin() {
   has_begun_ = true;
   for (const HostState& host : hosts_.all()) {
     const std::uint32_t number = host.host.number;
-    hub_.send({Kind::kNode, number, encode(node_arguments(nodes_, number, message.endpoint, options_))});
+    connections_.send({Kind::kNode, number, encode(node_arguments(nodes_, number, message.endpoint, options_))});
     if (check_) check_->ask_clock(number);
   }
-  hub_.send({Kind::kPlan, kEveryHost, encode(message.plan)});
+  connections_.send({Kind::kPlan, kEveryHost, encode(message.plan)});
   if (check_) {
     give_up_after(kCheckTimeout);
   } else {
@@ -265,7 +265,7 @@ void Session::start_input() {
   if (readers.empty()) return;
   input_.emplace(loop_, readers, [this, readers](const std::string& bytes) {
     for (const std::uint32_t host : readers) {
-      hub_.send({bytes.empty() ? Kind::kInputEnd : Kind::kInput, host, bytes});
+      connections_.send({bytes.empty() ? Kind::kInputEnd : Kind::kInput, host, bytes});
     }
   });
 }
@@ -301,7 +301,7 @@ int Session::finish() {
     status_ = report.can_run ? 0 : to_int(ExitStatus::kLauncherError);
   }
   write_all();
-  close_links();
+  close_connections();
   std::string problem = console_.problem();
   if (problem.empty() && is_output_lost_)
     problem = "output was lost: it was dropped on the hosts because no process read it";
@@ -323,7 +323,7 @@ void Session::write_all() {
     timeout.timed_out_at = timed_out_at_;
     const auto deadline = timeout.deadline(console_.last_progress());
     if (deadline && EventLoop::Clock::now() >= *deadline) break;
-    const auto timer = loop_.call_at(EventLoop::Clock::now() + kTick, [] {});
+    const auto timer = loop_.call_at(EventLoop::Clock::now() + kTickInterval, [] {});
     loop_.run_once();
     loop_.cancel(timer);
   }
@@ -331,12 +331,12 @@ void Session::write_all() {
   console_.drop_all();
 }
 
-void Session::close_links() {
-  hub_.close();
+void Session::close_connections() {
+  connections_.close();
   bool is_late = false;
   loop_.call_at(EventLoop::Clock::now() + (gives_up_ ? 0s : kClosing), [&is_late] { is_late = true; });
-  while (!hub_.is_gone() && !is_late) loop_.run_once();
-  hub_.kill();
+  while (!connections_.is_gone() && !is_late) loop_.run_once();
+  connections_.kill();
 }
 
 }  // namespace launcher::remote

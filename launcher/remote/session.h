@@ -12,7 +12,7 @@
 #include "launcher/plan/options.h"
 #include "launcher/remote/console.h"
 #include "launcher/remote/host_check.h"
-#include "launcher/remote/hub.h"
+#include "launcher/remote/host_connections.h"
 
 namespace launcher::remote {
 
@@ -48,7 +48,7 @@ class Session {
   bool is_over() const;
   int finish();
   void write_all();
-  void close_links();
+  void close_connections();
 
   const Options& options_;
   const std::vector<JobNode>& nodes_;
@@ -56,7 +56,7 @@ class Session {
   SignalSource signals_;
   Console console_;
   HostStates hosts_;
-  Hub hub_;
+  HostConnections connections_;
   std::optional<HostCheck> check_;  // set for --check: then no job is started
   std::optional<InputFeed> input_;
   bool has_begun_ = false;

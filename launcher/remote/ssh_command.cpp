@@ -125,8 +125,8 @@ Greeting find_greeting(std::string_view bytes, std::string_view own_version) {
 }
 
 std::string explain(const SshEnd& end, const SshSettings& ssh) {
-  const std::string said = last_line(end.errors);
-  return meaning(end, ssh) + (said.empty() ? "" : " (" + said + ")");
+  const std::string ssh_error = last_line(end.errors);
+  return meaning(end, ssh) + (ssh_error.empty() ? "" : " (" + ssh_error + ")");
 }
 
 }  // namespace launcher::remote

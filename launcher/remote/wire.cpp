@@ -170,7 +170,7 @@ std::string to_bytes(const Frame& frame) {
 }
 
 std::optional<ContentSizes> FrameFormat::sizes_of(std::uint8_t /*kind*/) {
-  return ContentSizes{kHostBytes, kMostContentBytes};
+  return ContentSizes{kHostBytes, kMaxContentBytes};
 }
 
 Frame FrameFormat::frame(std::uint8_t kind, std::string_view content) {

@@ -18,7 +18,7 @@ namespace ddp::curves {
 namespace {
 
 constexpr int64_t kMaxSidePixels = 32'767;  // the largest size that cairo supports
-constexpr int64_t kMostPixels = int64_t{1} << 27;
+constexpr int64_t kMaxPixels = int64_t{1} << 27;
 
 class PixelCanvas : public Canvas {
  public:
@@ -121,7 +121,7 @@ Bitmap draw_bitmap(const std::vector<Chart>& charts, const ChartOptions& options
   const PictureSize size = picture_size(charts, options);
   const auto width = static_cast<int64_t>(std::ceil(static_cast<double>(size.width) * scale));
   const auto height = static_cast<int64_t>(std::ceil(static_cast<double>(size.height) * scale));
-  if (width > kMaxSidePixels || height > kMaxSidePixels || width * height > kMostPixels) {
+  if (width > kMaxSidePixels || height > kMaxSidePixels || width * height > kMaxPixels) {
     throw std::invalid_argument("a PNG picture of " + std::to_string(width) + "x" + std::to_string(height) +
                                 " pixels is too large: choose fewer curves (--tag), smaller charts or a smaller "
                                 "--scale, or SVG");

@@ -74,8 +74,8 @@ uint64_t little_endian_of(std::string_view bytes) {
 
 /// Returns the value if `bytes` are exactly one varint.
 std::optional<uint64_t> single_varint(std::string_view bytes) {
-  constexpr size_t kLongest = 10;
-  if (bytes.empty() || bytes.size() > kLongest) return std::nullopt;
+  constexpr size_t kMaxBytes = 10;
+  if (bytes.empty() || bytes.size() > kMaxBytes) return std::nullopt;
   uint64_t bits = 0;
   for (size_t i = 0; i < bytes.size(); ++i) {
     const auto byte = static_cast<uint8_t>(bytes[i]);

@@ -23,10 +23,10 @@ constexpr size_t kBlock = 512;
 constexpr size_t kMaxOperands = 16;
 constexpr size_t kMaxTemporaries = 6;
 // A tensor of at least this many bytes does not stay in a cache until the next step.
-constexpr size_t kWorthStreaming = size_t{1} << 24;
+constexpr size_t kMinStreamedBytes = size_t{1} << 24;
 
 // Like memcpy(), but does not read the target's memory first.
-void copy_past_caches(void* to, const void* from, size_t bytes) {
+void copy_non_temporal(void* to, const void* from, size_t bytes) {
   auto* target = static_cast<char*>(to);
   const auto* source = static_cast<const char*>(from);
 #ifdef __SSE2__
@@ -50,7 +50,7 @@ class BlockElementwise final : public Elementwise {
  public:
   // `total` is the number of elements of the whole tensor.
   BlockElementwise(Scratch<T>& scratch, const std::vector<T*>& bases, size_t total)
-      : scratch_(scratch), bases_(bases), kernels_(kernels<T>()), is_large_(total * sizeof(T) >= kWorthStreaming) {}
+      : scratch_(scratch), bases_(bases), kernels_(kernels<T>()), is_large_(total * sizeof(T) >= kMinStreamedBytes) {}
 
   // Selects the block [begin, begin + size). ATen would compute its first `vectorised` elements with vector
   // instructions.
@@ -69,7 +69,7 @@ class BlockElementwise final : public Elementwise {
   void copy(Operand to, Operand a) override {
     if (to == a) return;
     const bool is_scratch = static_cast<size_t>(to) >= bases_.size();
-    if (is_large_ && !is_scratch) return copy_past_caches(at(to), at(a), size_ * sizeof(T));
+    if (is_large_ && !is_scratch) return copy_non_temporal(at(to), at(a), size_ * sizeof(T));
     std::memcpy(at(to), at(a), size_ * sizeof(T));
   }
   void neg(Operand to, Operand a) override { kernels_.negate(at(to), at(a), size_); }
@@ -87,26 +87,26 @@ class BlockElementwise final : public Elementwise {
   void mul(Operand to, Operand a, Operand b) override { kernels_.multiply(at(to), at(a), at(b), size_); }
   void div(Operand to, Operand a, Operand b) override { kernels_.divide(at(to), at(a), at(b), size_); }
   void maximum(Operand to, Operand a, Operand b) override { kernels_.maximum(at(to), at(a), at(b), size_); }
-  void add(Operand to, Operand a, const Number& number) override {
+  void add(Operand to, Operand a, const UpdateScalar& number) override {
     kernels_.add_number(at(to), at(a), number.value, size_);
   }
-  void mul(Operand to, Operand a, const Number& number) override {
+  void mul(Operand to, Operand a, const UpdateScalar& number) override {
     kernels_.multiply_number(at(to), at(a), number.value, size_);
   }
-  void mul(Operand to, const Number& numbers, Operand a) override { mul(to, a, numbers); }
-  void div(Operand to, Operand a, const Number& number) override {
+  void mul(Operand to, const UpdateScalar& numbers, Operand a) override { mul(to, a, numbers); }
+  void div(Operand to, Operand a, const UpdateScalar& number) override {
     kernels_.divide_number(at(to), at(a), number.value, size_);
   }
-  void add(Operand to, Operand a, Operand b, const Number& alpha) override {
+  void add(Operand to, Operand a, Operand b, const UpdateScalar& alpha) override {
     kernels_.add_scaled(at(to), at(a), at(b), alpha.value, size_, vectorised_);
   }
   void addcmul(Operand to, Operand a, Operand b, Operand c, double value) override {
     kernels_.addcmul(at(to), at(a), at(b), at(c), value, size_);
   }
-  void addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) override {
+  void addcdiv(Operand to, Operand a, Operand b, Operand c, const UpdateScalar& value) override {
     kernels_.addcdiv(at(to), at(a), at(b), at(c), value.value, size_);
   }
-  void lerp(Operand to, Operand a, Operand end, const Number& weight) override {
+  void lerp(Operand to, Operand a, Operand end, const UpdateScalar& weight) override {
     kernels_.lerp(at(to), at(a), at(end), weight.value, size_);
   }
   void clamp(Operand to, Operand a, double lowest, double highest) override {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "optim/elementwise/number.h"
+#include "optim/elementwise/update_scalar.h"
 
 namespace ddp::optim {
 
@@ -37,18 +37,18 @@ class Elementwise {
   virtual void mul(Operand to, Operand a, Operand b) = 0;
   virtual void div(Operand to, Operand a, Operand b) = 0;
   virtual void maximum(Operand to, Operand a, Operand b) = 0;
-  virtual void add(Operand to, Operand a, const Number& number) = 0;
-  virtual void mul(Operand to, Operand a, const Number& number) = 0;
-  virtual void div(Operand to, Operand a, const Number& number) = 0;
+  virtual void add(Operand to, Operand a, const UpdateScalar& number) = 0;
+  virtual void mul(Operand to, Operand a, const UpdateScalar& number) = 0;
+  virtual void div(Operand to, Operand a, const UpdateScalar& number) = 0;
   /// The same as mul(to, a, numbers), except that a list of numbers is rounded to the operand's dtype first.
-  virtual void mul(Operand to, const Number& numbers, Operand a) = 0;
+  virtual void mul(Operand to, const UpdateScalar& numbers, Operand a) = 0;
   /// a + alpha * b
-  virtual void add(Operand to, Operand a, Operand b, const Number& alpha) = 0;
+  virtual void add(Operand to, Operand a, Operand b, const UpdateScalar& alpha) = 0;
   /// a + value * b * c
   virtual void addcmul(Operand to, Operand a, Operand b, Operand c, double value) = 0;
   /// a + value * b / c; if `value` is a tensor, a + b / (c / value).
-  virtual void addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) = 0;
-  virtual void lerp(Operand to, Operand a, Operand end, const Number& weight) = 0;
+  virtual void addcdiv(Operand to, Operand a, Operand b, Operand c, const UpdateScalar& value) = 0;
+  virtual void lerp(Operand to, Operand a, Operand end, const UpdateScalar& weight) = 0;
   virtual void clamp(Operand to, Operand a, double lowest, double highest) = 0;
   /// `above` where a is positive, `below` where it is negative, 1 elsewhere.
   virtual void choose_by_sign(Operand to, Operand a, double above, double below) = 0;

@@ -9,10 +9,10 @@ namespace {
 
 // The type in which ATen computes with numbers of type T.
 template <typename T>
-using Wide = std::conditional_t<std::is_same_v<T, BFloat16Bits>, float, T>;
+using ComputeType = std::conditional_t<std::is_same_v<T, BFloat16Bits>, float, T>;
 
 template <typename T>
-[[gnu::always_inline]] inline Wide<T> read(T value) {
+[[gnu::always_inline]] inline ComputeType<T> read(T value) {
   if constexpr (std::is_same_v<T, BFloat16Bits>) {
     return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
   } else {
@@ -22,7 +22,7 @@ template <typename T>
 
 // Rounds to the nearest number, ties to even. Every NaN becomes the NaN that ATen writes.
 template <typename T>
-[[gnu::always_inline]] inline T round(Wide<T> value) {
+[[gnu::always_inline]] inline T round(ComputeType<T> value) {
   if constexpr (std::is_same_v<T, BFloat16Bits>) {
     const auto bits = std::bit_cast<uint32_t>(value);
     const uint32_t nearest = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -33,8 +33,8 @@ template <typename T>
 }
 
 template <typename T>
-Wide<T> rounded(double value) {
-  return read(round<T>(static_cast<Wide<T>>(value)));
+ComputeType<T> rounded(double value) {
+  return read(round<T>(static_cast<ComputeType<T>>(value)));
 }
 
 namespace portable {

@@ -24,13 +24,13 @@ template <typename T>
 struct Kernels {
   using Unary = void (*)(T* to, const T* a, size_t size);
   using Binary = void (*)(T* to, const T* a, const T* b, size_t size);
-  using WithNumber = void (*)(T* to, const T* a, double number, size_t size);
+  using ScalarKernel = void (*)(T* to, const T* a, double number, size_t size);
   using Ternary = void (*)(T* to, const T* a, const T* b, const T* c, double value, size_t size);
 
   Unary negate, absolute, sign, reciprocal;
   Unary square_root;                 ///< correctly rounded, which ATen's roots are for bfloat16 only
   Binary multiply, divide, maximum;  ///< maximum: NaN if either operand is NaN
-  WithNumber add_number, multiply_number, divide_number;
+  ScalarKernel add_number, multiply_number, divide_number;
   Ternary addcmul;  ///< a + value * b * c
   Ternary addcdiv;  ///< a + value * b / c
   /// 1 / sqrt(a). ATen computes the elements from index `vectorised` on one by one, from the rounded root.

@@ -59,7 +59,7 @@ void take_by_aten(T* to, const T* a, size_t size) {
 // Whether MKL's function gives the same bits as ATen, so that it can be called directly. A call through ATen takes as
 // much time as the square roots of a small block.
 template <typename T>
-bool is_what_aten_calls() {
+bool is_used_by_aten() {
   if (Mkl<T>::function() == nullptr) return false;
   const auto numbers = samples<T>();
   std::vector<T> direct(numbers.size()), by_aten(numbers.size());
@@ -72,7 +72,7 @@ bool is_what_aten_calls() {
 
 template <typename T>
 void take_square_roots(T* to, const T* a, size_t size) {
-  static const bool is_direct = is_what_aten_calls<T>();
+  static const bool is_direct = is_used_by_aten<T>();
   if (is_direct) {
     Mkl<T>::function()(static_cast<int>(size), a, to, kMode);
   } else {

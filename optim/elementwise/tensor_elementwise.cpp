@@ -82,14 +82,14 @@ void TensorElementwise::div(Operand to, Operand a, Operand b) {
 void TensorElementwise::maximum(Operand to, Operand a, Operand b) {
   DDP_OPERATOR(_foreach_maximum, to, a, list(b))
 }
-void TensorElementwise::add(Operand to, Operand a, const Number& number) {
+void TensorElementwise::add(Operand to, Operand a, const UpdateScalar& number) {
   if (number.is_list()) {
     DDP_OPERATOR(_foreach_add, to, a, number.each, 1)
   } else {
     DDP_OPERATOR(_foreach_add, to, a, number.value)
   }
 }
-void TensorElementwise::mul(Operand to, Operand a, const Number& number) {
+void TensorElementwise::mul(Operand to, Operand a, const UpdateScalar& number) {
   if (number.is_list()) {
     DDP_OPERATOR(_foreach_mul, to, a, number.each)
   } else if (number.is_tensor()) {
@@ -105,11 +105,11 @@ void TensorElementwise::mul(Operand to, Operand a, const Number& number) {
     store(to, at::_foreach_mul(list(a), number.value));
   }
 }
-void TensorElementwise::mul(Operand to, const Number& numbers, Operand a) {
+void TensorElementwise::mul(Operand to, const UpdateScalar& numbers, Operand a) {
   if (!numbers.is_list()) return mul(to, a, numbers);
   store(to, at::_foreach_mul(numbers.each, list(a)));
 }
-void TensorElementwise::div(Operand to, Operand a, const Number& number) {
+void TensorElementwise::div(Operand to, Operand a, const UpdateScalar& number) {
   if (number.is_list()) {
     DDP_OPERATOR(_foreach_div, to, a, number.each)
   } else if (number.is_tensor()) {
@@ -119,7 +119,7 @@ void TensorElementwise::div(Operand to, Operand a, const Number& number) {
   }
 }
 
-void TensorElementwise::add(Operand to, Operand a, Operand b, const Number& alpha) {
+void TensorElementwise::add(Operand to, Operand a, Operand b, const UpdateScalar& alpha) {
   if (alpha.is_list()) {
     DDP_OPERATOR(_foreach_addcmul, to, a, alpha.each, list(b))
   } else if (alpha.is_tensor()) {
@@ -133,7 +133,7 @@ void TensorElementwise::add(Operand to, Operand a, Operand b, const Number& alph
 void TensorElementwise::addcmul(Operand to, Operand a, Operand b, Operand c, double value) {
   DDP_OPERATOR(_foreach_addcmul, to, a, list(b), list(c), value)
 }
-void TensorElementwise::addcdiv(Operand to, Operand a, Operand b, Operand c, const Number& value) {
+void TensorElementwise::addcdiv(Operand to, Operand a, Operand b, Operand c, const UpdateScalar& value) {
   if (value.is_tensor()) {
     const Operand divisor = temporary();
     div(divisor, c, value);
@@ -142,7 +142,7 @@ void TensorElementwise::addcdiv(Operand to, Operand a, Operand b, Operand c, con
     DDP_OPERATOR(_foreach_addcdiv, to, a, list(b), list(c), value.value)
   }
 }
-void TensorElementwise::lerp(Operand to, Operand a, Operand end, const Number& weight) {
+void TensorElementwise::lerp(Operand to, Operand a, Operand end, const UpdateScalar& weight) {
   if (!weight.is_tensor()) {
     DDP_OPERATOR(_foreach_lerp, to, a, list(end), weight.value)
     return;

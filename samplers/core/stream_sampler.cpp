@@ -9,8 +9,8 @@
 namespace ddp {
 namespace {
 
-constexpr int kMostTail = static_cast<int>(Tail::kUneven);
-constexpr int kMostSharding = static_cast<int>(StreamSharding::kSamples);
+constexpr int kLastTail = static_cast<int>(Tail::kUneven);
+constexpr int kLastSharding = static_cast<int>(StreamSharding::kSamples);
 
 void check_state(const StreamState& state) {
   bool is_valid = state.epoch >= 0 && state.parts >= 0 && state.buffer >= 0;
@@ -58,8 +58,8 @@ StreamState stream_state_from_json(const std::string& text) {
                       .parts = json.at("parts").get<int64_t>(),
                       .buffer = json.at("buffer").get<int64_t>(),
                       .shuffle = json.at("shuffle").get<bool>(),
-                      .tail = static_cast<Tail>(choice("tail", kMostTail)),
-                      .sharding = static_cast<StreamSharding>(choice("sharding", kMostSharding)),
+                      .tail = static_cast<Tail>(choice("tail", kLastTail)),
+                      .sharding = static_cast<StreamSharding>(choice("sharding", kLastSharding)),
                       .has_ended = json.at("ended").get<bool>()};
     for (const auto& stage : json.at("stages")) {
       state.stages.push_back({stage.at(0).get<int>(), stage.at(1).get<int64_t>()});

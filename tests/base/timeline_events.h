@@ -38,7 +38,7 @@ struct TimelineTest {
   }
   void read() {
     reader->read([&](std::size_t lane, std::uint64_t position, auto words) { assembler.take(lane, position, words); });
-    assembler.settle();
+    assembler.on_pass_end();
   }
   std::vector<TraceEvent> slices(const std::string& name = "") const {
     std::vector<TraceEvent> found;

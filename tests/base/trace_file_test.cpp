@@ -57,7 +57,7 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: it says by how much the times of ra
     for (int rank = 0; rank < 4; ++rank) builder.begin_rank(rank, "rank");
     const auto record = [&](int rank) {
       static std::uint64_t lost = 0;
-      builder.settle(rank, ++lost);  // an event says so
+      builder.on_pass_end(rank, ++lost);  // an event says so
     };
     record(0);  // on this host
     builder.set_clock(1, {.ahead = 5'000'000, .error = 800'000});
@@ -138,10 +138,10 @@ TEST_CASE_METHOD(TraceFileTest,
   if (what == "emptied") CHECK(content_of(path).empty());
 }
 
-TEST_CASE_METHOD(TraceFileTest, "Trace file: one that rests may be moved, and is gone on with only where it was left") {
+TEST_CASE_METHOD(TraceFileTest, "Trace file: a suspended file may be moved, and resume() opens only the same file") {
   TraceFile file(path, "{}");
   file.add("{\"i\":1}");
-  file.rest();
+  file.suspend();
   CHECK(file.place() == path);
   { const TraceFile other(folder / "other.json", "{}"); }
   SECTION("as it was") {
@@ -173,12 +173,12 @@ TEST_CASE_METHOD(TraceFileTest, "Trace file: one that rests may be moved, and is
     std::ofstream(path, std::ios::app) << "more";
     CHECK_FALSE(file.resume());
   }
-  SECTION("renamed before it rests") {
+  SECTION("renamed before suspend()") {
     CHECK(file.resume());
     const std::string moved = folder / "moved.json";
     std::filesystem::rename(path, moved);
     file.add("{\"i\":2}");
-    file.rest();
+    file.suspend();
     CHECK(file.place() == moved);
     CHECK(events_of(moved).size() == 2);
   }

@@ -140,15 +140,15 @@ TEST_CASE_METHOD(BlockFiles, "BlockFile: a file that was truncated or made longe
 }
 
 TEST_CASE_METHOD(BlockFiles, "BlockFile: what lies beyond the end is refused, whatever the numbers") {
-  constexpr auto kMost = std::numeric_limits<uint64_t>::max();
+  constexpr auto kMax = std::numeric_limits<uint64_t>::max();
   const auto size = content_.size();
   for (const auto& [begin, end] : {ByteRange(0, size + 1),
                                    {size + 1, size + 1},
                                    {size + 1, size + 2},
-                                   {kMost, kMost},
-                                   {0, kMost},
+                                   {kMax, kMax},
+                                   {0, kMax},
                                    {2, 1},
-                                   {kMost, 0}}) {
+                                   {kMax, 0}}) {
     CAPTURE(begin, end);
     CHECK_THAT(refusal(begin, end), ContainsSubstring(path_.string()));
     CHECK_THAT(error_of<storage::DamagedCheckpoint>([&] { read(begin, end, false); }),

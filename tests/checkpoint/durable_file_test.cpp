@@ -32,9 +32,9 @@ std::string noise(size_t size) {
 // Takes at most `most` bytes a call, and notes what the disk is told to begin with.
 class SlowFileSystem : public FileSystem {
  public:
-  explicit SlowFileSystem(size_t most) : most_(most) {}
+  explicit SlowFileSystem(size_t most) : max_(most) {}
   size_t write(const FileDescriptor& file, const void* data, size_t size, const std::filesystem::path& path) override {
-    return FileSystem::write(file, data, std::min(size, most_), path);
+    return FileSystem::write(file, data, std::min(size, max_), path);
   }
   void start_flush(const FileDescriptor& file, uint64_t position, uint64_t size) noexcept override {
     flushed.emplace_back(position, size);
@@ -43,7 +43,7 @@ class SlowFileSystem : public FileSystem {
   std::vector<std::pair<uint64_t, uint64_t>> flushed{};
 
  private:
-  size_t most_;
+  size_t max_;
 };
 
 TEST_CASE("DurableFile: short writes lose nothing and the checksum is the file's") {

@@ -17,7 +17,7 @@ namespace {
 using namespace std::string_literals;
 using Catch::Matchers::ContainsSubstring;
 
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 std::string by_indices(const TensorEntry& tensor, std::string_view bytes) {
   const auto element = dtype_by_name(tensor.dtype)->bytes;
@@ -69,20 +69,20 @@ TEST_CASE("Elements: any sizes and strides give what the indices say") {
 TEST_CASE("Elements: a number is one element, and an empty tensor none wherever its axes point") {
   CHECK((count_elements({.dtype = "int8"}) == std::pair<uint64_t, uint64_t>{1, 1}));
   CHECK(gather_elements({.dtype = "int8"}, "x") == "x");
-  const TensorEntry empty{.dtype = "int8", .sizes = {3, 0, 2}, .strides = {1, kMost / 64, 5}};
+  const TensorEntry empty{.dtype = "int8", .sizes = {3, 0, 2}, .strides = {1, kMax / 64, 5}};
   CHECK((count_elements(empty) == std::pair<uint64_t, uint64_t>{0, 0}));
   CHECK(gather_elements(empty, "").empty());
 }
 
 TEST_CASE("Elements: numbers that overflow are refused, also where an axis is empty") {
   const std::vector<int64_t> sizes[] = {
-      {kMost, 2}, {kMost}, {int64_t{1} << 32, int64_t{1} << 32}, {kMost, kMost, 0}, {kMost / 16 + 1}};
+      {kMax, 2}, {kMax}, {int64_t{1} << 32, int64_t{1} << 32}, {kMax, kMax, 0}, {kMax / 16 + 1}};
   for (const auto& each : sizes) {
     const TensorEntry tensor{.dtype = "int8", .sizes = each, .strides = std::vector<int64_t>(each.size(), 0)};
     CHECK_THROWS_AS(count_elements(tensor), FormatError);
   }
-  CHECK_THROWS_AS(count_elements({.dtype = "int8", .sizes = {4}, .strides = {kMost}}), FormatError);
-  CHECK_THROWS_AS(count_elements({.dtype = "int8", .sizes = {3, 3}, .strides = {kMost, kMost}}), FormatError);
+  CHECK_THROWS_AS(count_elements({.dtype = "int8", .sizes = {4}, .strides = {kMax}}), FormatError);
+  CHECK_THROWS_AS(count_elements({.dtype = "int8", .sizes = {3, 3}, .strides = {kMax, kMax}}), FormatError);
 }
 
 TEST_CASE("Elements: rows are plain, and what is turned, marked or has gaps is not") {
@@ -109,7 +109,7 @@ TEST_CASE("Elements: negating changes every integer as PyTorch does, the smalles
   const auto negated = [](const char* dtype, int64_t count, const std::string& bytes) {
     return gather_elements({.dtype = dtype, .sizes = {count}, .strides = {1}, .is_neg = true}, bytes);
   };
-  CHECK(negated("int64", 2, element_bytes<int64_t>({-kMost - 1, 5})) == element_bytes<int64_t>({-kMost - 1, -5}));
+  CHECK(negated("int64", 2, element_bytes<int64_t>({-kMax - 1, 5})) == element_bytes<int64_t>({-kMax - 1, -5}));
   CHECK(negated("int32", 2, element_bytes<int32_t>({0, 7})) == element_bytes<int32_t>({0, -7}));
   CHECK(negated("int8", 3, element_bytes<int8_t>({-128, 127, 1})) == element_bytes<int8_t>({-128, -127, -1}));
   CHECK(negated("uint8", 2, element_bytes<uint8_t>({0, 1})) == element_bytes<uint8_t>({0, 255}));

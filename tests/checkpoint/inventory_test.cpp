@@ -37,7 +37,7 @@ using test::ElementsAre;
 using test::error_of;
 using test::steps_in;
 
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 class Directory {
  protected:
@@ -73,11 +73,11 @@ TEST_CASE_METHOD(Directory, "Inventory: the last saved comes first, those withou
 }
 
 TEST_CASE_METHOD(Directory, "Inventory: steps and sequences of any size are told apart") {
-  put(folder_name(kMost), {.step = kMost, .sequence = kMost - 1});
-  put(folder_name(0), {.step = 0, .sequence = kMost});
-  CHECK_THAT(steps_in(files_, run()), ElementsAre(0, kMost));
-  CHECK(last_sequence(files_, run()) == kMost);
-  CHECK(find_checkpoint(files_, run(), kMost) == run() / "step-9223372036854775807");
+  put(folder_name(kMax), {.step = kMax, .sequence = kMax - 1});
+  put(folder_name(0), {.step = 0, .sequence = kMax});
+  CHECK_THAT(steps_in(files_, run()), ElementsAre(0, kMax));
+  CHECK(last_sequence(files_, run()) == kMax);
+  CHECK(find_checkpoint(files_, run(), kMax) == run() / "step-9223372036854775807");
 }
 
 TEST_CASE_METHOD(Directory, "Inventory: what only looks like a checkpoint is none") {

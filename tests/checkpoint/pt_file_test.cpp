@@ -128,14 +128,14 @@ TEST_CASE("PtFile: tensors of several dtypes and places share a storage") {
 }
 
 TEST_CASE("PtFile: numbers that overflow describe no tensor") {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   for (const TensorEntry& entry : std::vector<TensorEntry>{
-           {.offset = kMost, .sizes = {1}, .strides = {1}},
-           {.offset = kMost, .sizes = {}, .strides = {}},
-           {.sizes = {kMost}, .strides = {1}},
-           {.sizes = {2}, .strides = {kMost}},
-           {.sizes = {3, 3}, .strides = {kMost, kMost}},
-           {.sizes = {kMost, kMost}, .strides = {0, 0}},
+           {.offset = kMax, .sizes = {1}, .strides = {1}},
+           {.offset = kMax, .sizes = {}, .strides = {}},
+           {.sizes = {kMax}, .strides = {1}},
+           {.sizes = {2}, .strides = {kMax}},
+           {.sizes = {3, 3}, .strides = {kMax, kMax}},
+           {.sizes = {kMax, kMax}, .strides = {0, 0}},
            {.offset = 2, .sizes = {2}, .strides = {1}},
            {.offset = 3, .sizes = {}, .strides = {}},
        }) {
@@ -150,7 +150,7 @@ TEST_CASE("PtFile: numbers that overflow describe no tensor") {
   UNSCOPED_INFO("nothing is read of an empty one, wherever it begins");
   const auto nothing = open_file(file_of(
       {{.name = "a/data.pkl",
-        .data = pickle_of({.storage = "0", .dtype = "float32", .offset = kMost, .sizes = {0, 3}, .strides = {9, 9}})},
+        .data = pickle_of({.storage = "0", .dtype = "float32", .offset = kMax, .sizes = {0, 3}, .strides = {9, 9}})},
        {.name = "a/data/0", .data = ""}}));
   CHECK(pt_bytes(nothing).empty());
 }

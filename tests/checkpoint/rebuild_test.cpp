@@ -19,8 +19,8 @@ using namespace std::string_literals;
 using Catch::Matchers::ContainsSubstring;
 using test::ElementsAre;
 
-constexpr int64_t kMostElements = std::numeric_limits<int64_t>::max();
-constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 
 class Rebuild {
  protected:
@@ -117,7 +117,7 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: what is no storage is refused") {
   no_storage(with(1, pickle_.global("torch.StringStorage")));
   no_storage(with(2, whole(0)));
   no_storage(with(2, Value()));
-  for (const auto& count : {Value(), whole(-1), whole(kLeast), Value(2.0), Value(true), text("4")})
+  for (const auto& count : {Value(), whole(-1), whole(kMin), Value(2.0), Value(true), text("4")})
     no_storage(with(4, count));
 }
 
@@ -136,14 +136,14 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: a view of a storage lies within it") {
   no_storage(viewed(view(-1, 2)));
   no_storage(viewed(view(2, -1)));
   no_storage(viewed(view(11, 0)));
-  no_storage(viewed(view(kMostElements, kMostElements)));
-  no_storage(viewed(view(1, kMostElements), kMostElements));
+  no_storage(viewed(view(kMaxElements, kMaxElements)));
+  no_storage(viewed(view(1, kMaxElements), kMaxElements));
   no_storage(viewed(tuple({text("v"), whole(0)})));
   no_storage(viewed(text("v")));
   UNSCOPED_INFO("a tensor's place is counted from the view's beginning");
   const auto in_view = load_storage(pickle_, viewed(view(3, 7)));
   CHECK(call(kV2, v2(in_view)).tensor().offset == 4);
-  const auto far = load_storage(pickle_, viewed(view(kMostElements, 0), kMostElements));
+  const auto far = load_storage(pickle_, viewed(view(kMaxElements, 0), kMaxElements));
   does_not_fit(kV2, v2(far));
 }
 
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: a tensor is a place in a storage with sizes 
   }
   const auto scalar = call(kV2, {storage(), whole(0), numbers({}), numbers({})});
   CHECK(scalar.tensor().sizes.empty());
-  CHECK(call(kV2, {storage(), whole(kMostElements), numbers({}), numbers({})}).tensor().offset == kMostElements);
+  CHECK(call(kV2, {storage(), whole(kMaxElements), numbers({}), numbers({})}).tensor().offset == kMaxElements);
 }
 
 TEST_CASE_METHOD(Rebuild, "Rebuild: sizes, strides and places that no tensor has are refused") {
@@ -183,7 +183,7 @@ TEST_CASE_METHOD(Rebuild, "Rebuild: sizes, strides and places that no tensor has
     refused(good, whole(0), numbers({2, 3}), numbers({1}));
     refused(good, whole(0), numbers({-1}), numbers({1}));
     refused(good, whole(0), numbers({2}), numbers({-1}));
-    refused(good, whole(0), numbers({kLeast}), numbers({kLeast}));
+    refused(good, whole(0), numbers({kMin}), numbers({kMin}));
     refused(good, whole(0), tuple({Value(2.0)}), numbers({1}));
     refused(good, whole(0), tuple({Value(true)}), numbers({1}));
     refused(good, whole(0), numbers(many), numbers(many));

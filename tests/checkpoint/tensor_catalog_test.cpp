@@ -20,7 +20,7 @@ using test::drawn;
 using test::error_of;
 using test::Random;
 
-constexpr auto kMost = std::numeric_limits<int64_t>::max();
+constexpr auto kMax = std::numeric_limits<int64_t>::max();
 
 std::string refusal_of(TensorCatalog catalog) {
   return error_of<CatalogError>([&] { check(catalog); });
@@ -123,7 +123,7 @@ TEST_CASE("TensorCatalog: overlaps and duplicates are named with both chunks and
 
 TEST_CASE("TensorCatalog: what is not inside of the tensor is refused") {
   for (const auto& box : {box2(0, 0, 5, 6), box2(0, 1, 4, 6), box2(-1, 0, 1, 6), box2(0, 0, -1, 6), box2(5, 0, 0, 6),
-                          box2(kMost, 0, kMost, 6), Box{}, Box{.offsets = {0}, .sizes = {24}}}) {
+                          box2(kMax, 0, kMax, 6), Box{}, Box{.offsets = {0}, .sizes = {24}}}) {
     CHECK_THAT(refusal_of(catalog_of({4, 6}, {box})),
                ContainsSubstring("[4, 6] does not contain") && ContainsSubstring("in a.safetensors"));
   }
@@ -131,13 +131,13 @@ TEST_CASE("TensorCatalog: what is not inside of the tensor is refused") {
 }
 
 TEST_CASE("TensorCatalog: shapes that overflow are refused, also beside a size of 0") {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{kMost},
-                                            {kMost / 4 + 1},
-                                            {kMost, kMost},
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{kMax},
+                                            {kMax / 4 + 1},
+                                            {kMax, kMax},
                                             {int64_t{1} << 31, int64_t{1} << 31},
-                                            {0, kMost, kMost},
-                                            {kMost, 0, kMost},
-                                            {kMost, kMost, 0},
+                                            {0, kMax, kMax},
+                                            {kMax, 0, kMax},
+                                            {kMax, kMax, 0},
                                             {-1},
                                             {-1, -1},
                                             {0, -1},
@@ -145,15 +145,15 @@ TEST_CASE("TensorCatalog: shapes that overflow are refused, also beside a size o
     CAPTURE(shape);
     CHECK_THAT(refusal_of(catalog_of(shape, {})), ContainsSubstring("which is too large for any memory"));
   }
-  auto catalog = catalog_of({kMost / 4, 0}, {});
+  auto catalog = catalog_of({kMax / 4, 0}, {});
   CHECK_NOTHROW(check(catalog));
 }
 
 TEST_CASE("TensorCatalog: the elements of many large chunks do not overflow") {
-  auto catalog = catalog_of({kMost}, {});
+  auto catalog = catalog_of({kMax}, {});
   auto& tensor = catalog.tensors.at("w");
   tensor.dtype = "uint8";
-  const Chunk all{.box = whole({kMost}), .begin = 0, .size = static_cast<uint64_t>(kMost)};
+  const Chunk all{.box = whole({kMax}), .begin = 0, .size = static_cast<uint64_t>(kMax)};
   tensor.chunks = {all};
   CHECK_NOTHROW(check(catalog));
   tensor.chunks = {all, all, all};

@@ -181,9 +181,9 @@ TEST_CASE("ArgumentChecks: tensors that repeat their memory are refused by opera
 
 TEST_CASE("ArgumentChecks: counts whose sum only seems to fit are refused") {
   run_ranks(3, [](const GroupHandle& group) {
-    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
     for (const std::vector<int64_t>& counts : std::vector<std::vector<int64_t>>{
-             {kMost, kMost, 2}, {kMost, 1, kMost}, {1, 2, 0}, {-1, 1, 0}, {kMost, 0, 0}, {}, {0, 0}, {0, 0, 0, 0}}) {
+             {kMax, kMax, 2}, {kMax, 1, kMax}, {1, 2, 0}, {-1, 1, 0}, {kMax, 0, 0}, {}, {0, 0}, {0, 0, 0, 0}}) {
       RANK_CHECK_THAT(error_of<std::invalid_argument>([&] {
                         all_to_all_uneven(at::ones({0, 2}), counts, group);
                       }),

@@ -101,9 +101,9 @@ TEST_CASE("CallLog: counts by itself, whoever calls, and keeps what has a long t
   for (std::thread& thread : threads) thread.join();
   CHECK(log.begin_next("last") == 200U);
   const auto calls = log.report().calls;
-  REQUIRE(calls.size() == CallLog::kKept);
+  REQUIRE(calls.size() == CallLog::kHistorySize);
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    REQUIRE(calls[i].number == 201 - CallLog::kKept + i);
+    REQUIRE(calls[i].number == 201 - CallLog::kHistorySize + i);
     REQUIRE(calls[i].ended == (calls[i].number < 200));
     const std::string& told = calls[i].signature;
     REQUIRE((calls[i].number == 200 ? told == "last" : told == text || told == "short"));
@@ -162,7 +162,7 @@ TEST_CASE("CallLog: what turns out to last when a thousand others have begun sin
 
 TEST_CASE("CallLog: a call ends in the page also when many others have begun since") {
   CallLog log(own_page().add_group("", 0, 2, 0));
-  const uint64_t count = GENERATE(3 * CallLog::kKept, 3 * kRingEntries);  // all of them open at once
+  const uint64_t count = GENERATE(3 * CallLog::kHistorySize, 3 * kRingEntries);  // all of them open at once
   for (uint64_t number = 0; number < count; ++number) log.begin(number, "all_reduce");
   for (uint64_t number = 0; number < count; ++number) log.end(number);
   for (const CollectiveRecord& record : in_page()) {
@@ -184,7 +184,7 @@ TEST_CASE("CallLog: a coarse clock does not go back behind the call before") {
 TEST_CASE("CallLog: keeps a bounded number") {
   CallLog log;
   for (uint64_t number = 0; number < 1000; ++number) log.begin(number, "barrier");
-  CHECK(log.report().calls.size() == CallLog::kKept);
+  CHECK(log.report().calls.size() == CallLog::kHistorySize);
   CHECK(log.report().calls.back().number == 999U);
 }
 
@@ -210,12 +210,12 @@ TEST_CASE("CallLog: calls end in any order, and only those that were named") {
 
 TEST_CASE("CallLog: keeps the last calls and drops the first") {
   CallLog log;
-  for (uint64_t number = 0; number < CallLog::kKept + 10; ++number) {
+  for (uint64_t number = 0; number < CallLog::kHistorySize + 10; ++number) {
     log.begin(number, "barrier");
     log.end(number);
   }
   const auto calls = log.report().calls;
-  REQUIRE(calls.size() == CallLog::kKept);
+  REQUIRE(calls.size() == CallLog::kHistorySize);
   for (std::size_t i = 0; i < calls.size(); ++i) REQUIRE(calls[i] == ended_call(i + 10, "barrier"));
   log.end(3);  // dropped long ago
   CHECK(log.report().calls == calls);
@@ -253,7 +253,7 @@ TEST_CASE("CallLog: may be written by one thread while others read") {
       for (uint64_t last = 0; last + 1 < kCalls;) {
         const auto calls = log.report().calls;
         if (calls.empty()) continue;
-        RANK_REQUIRE(calls.size() <= CallLog::kKept);
+        RANK_REQUIRE(calls.size() <= CallLog::kHistorySize);
         for (std::size_t k = 1; k < calls.size(); ++k) RANK_REQUIRE(calls[k].number == calls[k - 1].number + 1);
         RANK_REQUIRE(calls.back().number >= last);
         last = calls.back().number;

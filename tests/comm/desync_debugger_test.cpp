@@ -89,14 +89,14 @@ TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: several may ask at once") {
 }
 
 TEST_CASE_METHOD(DesyncDebuggers, "DesyncDebugger: the first verdict that a rank is told is the one that counts") {
-  CHECK_FALSE(second_.told("").has_value());
-  first_.tell(*store_, "", {1}, "; did not take part in it: rank 2\nin two lines");
-  first_.tell(*store_, "", {1}, "; something else");
-  first_.tell(*store_, "subgroup1/", {1}, "");
+  CHECK_FALSE(second_.verdict_of("").has_value());
+  first_.send_verdict(*store_, "", {1}, "; did not take part in it: rank 2\nin two lines");
+  first_.send_verdict(*store_, "", {1}, "; something else");
+  first_.send_verdict(*store_, "subgroup1/", {1}, "");
   static_cast<void>(first_.ask(*store_, "", {1}, kAnswerLimit));  // answered in order, so the verdicts have come
-  CHECK(second_.told("") == "; did not take part in it: rank 2\nin two lines");
-  CHECK(second_.told("subgroup1/") == "");
-  CHECK_FALSE(first_.told("").has_value());
+  CHECK(second_.verdict_of("") == "; did not take part in it: rank 2\nin two lines");
+  CHECK(second_.verdict_of("subgroup1/") == "");
+  CHECK_FALSE(first_.verdict_of("").has_value());
   UNSCOPED_INFO("and that it knows is known");
   CHECK(store_->check({keys::learned(1)}));
 }

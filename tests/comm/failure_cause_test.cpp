@@ -27,7 +27,7 @@ using detail::failure_cause;
 using test::run_ranks;
 
 void say_gone(c10d::Store& store, int rank) {
-  store.set(keys::exited(rank), std::string(keys::kGaveUp) + "\n" + detail::to_text(detail::RankReport{}));
+  store.set(keys::exited(rank), std::string(keys::kLeftOnError) + "\n" + detail::to_text(detail::RankReport{}));
 }
 
 // Ranks other than 0 stay until it has ended `body`.

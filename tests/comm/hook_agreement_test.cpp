@@ -53,7 +53,7 @@ void expect_in_step(const GroupHandle& group) {
 
 // As a rank's first reduction does.
 void verify(HookAgreement& agreement, const GroupHandle& group, const std::shared_ptr<ReductionFailure>& note) {
-  if (agreement.begin(group, note)) agreement.settle();
+  if (agreement.begin(group, note)) agreement.finish_comparison();
 }
 
 class HookAgreements : protected test::EveryWireAndSize {};
@@ -151,15 +151,15 @@ TEST_CASE("HookAgreement: ranks that compare several models in another order do 
     if (group.rank() == 0) {
       const bool is_open = a.begin(*of_a, note);
       RANK_CHECK(error_of<std::runtime_error>([&] { verify(b, *of_b, note); }) == expected);
-      if (is_open) a.settle();
+      if (is_open) a.finish_comparison();
     } else {
       // In the first, if rank 0 comes while it waits.
       const std::string first = error_of<std::runtime_error>([&] { b.begin(*of_b, note); });
       verify(a, *of_a, note);
-      const std::string second = error_of<std::runtime_error>([&] { b.settle(); });
+      const std::string second = error_of<std::runtime_error>([&] { b.finish_comparison(); });
       RANK_CHECK((first == expected) != (second == expected));
     }
-    a.settle();  // of nothing
+    a.finish_comparison();  // of nothing
     RANK_CHECK(note->get() == expected);
     barrier(group);
   });

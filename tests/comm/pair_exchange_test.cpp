@@ -31,7 +31,7 @@ namespace {
 using test::run_ranks;
 
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
-constexpr int64_t kMostBytes = int64_t{64} << 10;
+constexpr int64_t kMaxBytes = int64_t{64} << 10;
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
@@ -58,7 +58,7 @@ void expect_bits_of_the_ring(const at::Tensor& mine, const GroupHandle& group) {
 TEST_CASE("PairExchange: takes small contiguous floating point tensors of the CPU and no others") {
   run_ranks(2, [](const GroupHandle& group) {
     for (const at::ScalarType dtype : kDtypes) {
-      const int64_t most = kMostBytes / static_cast<int64_t>(c10::elementSize(dtype));
+      const int64_t most = kMaxBytes / static_cast<int64_t>(c10::elementSize(dtype));
       RANK_CHECK(takes(at::ones({1}, dtype), group));
       RANK_CHECK(takes(at::ones({}, dtype), group));
       RANK_CHECK(takes(at::ones({most}, dtype), group));
@@ -80,7 +80,7 @@ TEST_CASE("PairExchange: its sums have the bits of the ring's, whatever the dtyp
     RANK_REQUIRE(test::exchanges_directly(group));
     auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(group.rank()) + 1);
     for (const at::ScalarType dtype : kDtypes) {
-      const int64_t most = kMostBytes / static_cast<int64_t>(c10::elementSize(dtype));
+      const int64_t most = kMaxBytes / static_cast<int64_t>(c10::elementSize(dtype));
       for (const int64_t size : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{1001}, most}) {
         const at::Tensor values = at::randn({size}, generator).mul(1000).to(dtype);
         expect_bits_of_the_ring(values, group);

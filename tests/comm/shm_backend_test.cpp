@@ -35,14 +35,14 @@ std::string backend_name(const GroupHandle& group) {
   return group.state().group("test")->getBackend(c10::kCPU)->getBackendName();
 }
 
-constexpr int kMostRanks = 5;
-constexpr int64_t kMostNumbers = 900'001;
+constexpr int kMaxRanks = 5;
+constexpr int64_t kMaxNumbers = 900'001;
 
 // Sines of many numbers take longer than their sums.
 std::vector<at::Tensor> all_numbers() {
   std::vector<at::Tensor> all;
-  for (int rank = 0; rank < kMostRanks; ++rank) {
-    all.push_back(at::arange(kMostRanks * kMostNumbers, at::kDouble).mul(0.37).add(rank * 1.618).sin().mul(rank + 1.0));
+  for (int rank = 0; rank < kMaxRanks; ++rank) {
+    all.push_back(at::arange(kMaxRanks * kMaxNumbers, at::kDouble).mul(0.37).add(rank * 1.618).sin().mul(rank + 1.0));
   }
   return all;
 }
@@ -63,7 +63,7 @@ std::vector<at::Tensor> sums(int ranks, Wire wire) {
         };
         for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kComplexFloat}) {
           for (const int64_t count :
-               {int64_t{1}, int64_t{9}, int64_t{1000}, int64_t{5000}, int64_t{70'001}, kMostNumbers}) {
+               {int64_t{1}, int64_t{9}, int64_t{1000}, int64_t{5000}, int64_t{70'001}, kMaxNumbers}) {
             const at::Tensor tensor = numbers_of(group.rank(), count, dtype);
             // LibTorch divides complex numbers in a way of its own.
             const bool is_average = count % 2 == 0 && dtype != at::kComplexFloat;
@@ -94,7 +94,7 @@ void check_equal_bits(int ranks) {
 }
 
 TEST_CASE("ShmBackend: sums of any number of ranks have gloo's bits") {
-  for (int ranks = 2; ranks <= kMostRanks; ++ranks) check_equal_bits(ranks);
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) check_equal_bits(ranks);
 }
 
 TEST_CASE("ShmBackend: in the order of ranks a sum does not depend on where in the tensor it is") {

@@ -34,12 +34,12 @@ std::vector<std::vector<T>> random_values(int sources, size_t count) {
 }
 
 template <typename T>
-std::vector<T> combined(const CombineLevel& level, Number number, Operator op,
-                        const std::vector<std::vector<T>>& values, bool round_each_step = false) {
+std::vector<T> combined(const CombineLevel& level, DType dtype, Operator op, const std::vector<std::vector<T>>& values,
+                        bool round_each_step = false) {
   std::vector<const std::byte*> sources;
   for (const auto& source : values) sources.push_back(reinterpret_cast<const std::byte*>(source.data()));
   std::vector<T> out(values[0].size());
-  const Combine combine = level.find(number, op);
+  const Combine combine = level.find(dtype, op);
   REQUIRE(combine != nullptr);
   combine(reinterpret_cast<std::byte*>(out.data()), sources.data(), static_cast<int>(sources.size()), out.size(),
           round_each_step);
@@ -67,7 +67,7 @@ T plainly(Operator op, T a, T b) {
 }
 
 template <typename T>
-void check_integers(Number number) {
+void check_integers(DType dtype) {
   for (const CombineLevel* level : levels()) {
     for (const Operator op : {Operator::kSum, Operator::kProduct, Operator::kMin, Operator::kMax, Operator::kAnd,
                               Operator::kOr, Operator::kXor}) {
@@ -78,21 +78,21 @@ void check_integers(Number number) {
           for (size_t i = 0; i < expected.size(); ++i) expected[i] = plainly(op, expected[i], values[source][i]);
         }
         INFO(level->name << ", operator " << static_cast<int>(op) << ", sources " << sources);
-        CHECK(combined(*level, number, op, values) == expected);
+        CHECK(combined(*level, dtype, op, values) == expected);
       }
     }
   }
 }
 
 TEST_CASE("ShmCombine: integers of every width wrap around and have bits, on every instruction set") {
-  check_integers<int8_t>(Number::kInt8);
-  check_integers<uint8_t>(Number::kUInt8);
-  check_integers<int32_t>(Number::kInt32);
-  check_integers<int64_t>(Number::kInt64);
+  check_integers<int8_t>(DType::kInt8);
+  check_integers<uint8_t>(DType::kUInt8);
+  check_integers<int32_t>(DType::kInt32);
+  check_integers<int64_t>(DType::kInt64);
 }
 
 template <typename T>
-void check_floats(Number number) {
+void check_floats(DType dtype) {
   for (const CombineLevel* level : levels()) {
     for (const int sources : {1, 2, 3, 7}) {
       const auto values = random_values<T>(sources, 1031);
@@ -105,18 +105,18 @@ void check_floats(Number number) {
         }
       }
       INFO(level->name << ", sources " << sources);
-      CHECK(combined(*level, number, Operator::kSum, values) == sum);
-      CHECK(combined(*level, number, Operator::kProduct, values) == product);
+      CHECK(combined(*level, dtype, Operator::kSum, values) == sum);
+      CHECK(combined(*level, dtype, Operator::kProduct, values) == product);
       for (T& value : sum) value /= static_cast<T>(sources);
-      CHECK(combined(*level, number, Operator::kAverage, values) == sum);
-      CHECK(level->find(number, Operator::kXor) == nullptr);
+      CHECK(combined(*level, dtype, Operator::kAverage, values) == sum);
+      CHECK(level->find(dtype, Operator::kXor) == nullptr);
     }
   }
 }
 
 TEST_CASE("ShmCombine: sums and products of float32 and float64 go from the first rank to the last") {
-  check_floats<float>(Number::kFloat32);
-  check_floats<double>(Number::kFloat64);
+  check_floats<float>(DType::kFloat32);
+  check_floats<double>(DType::kFloat64);
 }
 
 TEST_CASE("ShmCombine: every 16-bit number survives the way to float32 and back") {
@@ -165,7 +165,7 @@ TEST_CASE("ShmCombine: 16-bit sums are rounded once, or after each step as gloo 
   for (const CombineLevel* level : levels()) {
     INFO(level->name);
     const std::vector<std::vector<uint16_t>> values(4, std::vector<uint16_t>(300, float_to_bfloat(1.F / 256 + 1)));
-    const auto at_once = combined(*level, Number::kBFloat16, Operator::kSum, values);
+    const auto at_once = combined(*level, DType::kBFloat16, Operator::kSum, values);
     float wide = 0;
     float stepwise = bfloat_to_float(values[0][0]);
     for (const auto& source : values) wide += bfloat_to_float(source[0]);
@@ -173,7 +173,7 @@ TEST_CASE("ShmCombine: 16-bit sums are rounded once, or after each step as gloo 
       stepwise = bfloat_to_float(float_to_bfloat(stepwise + bfloat_to_float(values[i][0])));
     }
     CHECK(at_once == std::vector<uint16_t>(300, float_to_bfloat(wide)));
-    CHECK(combined(*level, Number::kBFloat16, Operator::kSum, values, true) ==
+    CHECK(combined(*level, DType::kBFloat16, Operator::kSum, values, true) ==
           std::vector<uint16_t>(300, float_to_bfloat(stepwise)));
   }
 }

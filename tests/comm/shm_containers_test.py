@@ -10,12 +10,12 @@ import unittest
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[1] / folder) for folder in ("launcher", "support")]
 from free_port import free_port  # noqa: E402
-from hosts import Hosts, obstacle  # noqa: E402
+from hosts import Hosts, skip_reason  # noqa: E402
 
 PROGRAM = os.environ["PROGRAM"]
 PATIENCE = 120  # seconds, for hangs
 LINE = re.compile(r"rank (\d) of (\d) sum ([\d.]+) average ([\d.]+) broadcast ([\d.]+) backend ([\w:]+) memory (\d+)")
-WHY_NO_HOSTS = obstacle()
+WHY_NO_HOSTS = skip_reason()
 NEW_PIDS = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 

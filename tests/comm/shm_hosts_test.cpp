@@ -126,7 +126,7 @@ const std::atomic<bool> kAtOnce{true};
 c10::intrusive_ptr<detail::ShmHostsBackend> lone_backend(const std::atomic<bool>& may_end = kAtOnce) {
   const auto rank = c10::make_intrusive<LoneRank>(may_end);
   return c10::make_intrusive<detail::ShmHostsBackend>(
-      rank, detail::ShmHostsBackend::Parts{.between = rank, .hosts = {0}, .timeout = std::chrono::seconds(60)});
+      rank, detail::ShmHostsBackend::Parts{.inter_host = rank, .hosts = {0}, .timeout = std::chrono::seconds(60)});
 }
 
 TEST_CASE("ShmHosts: who has waited for a call finds its future completed") {

@@ -124,7 +124,7 @@ TEST_CASE("ShmEngine: a rank that comes when the others have given up hears why,
     run_shm_ranks(2, [&](const ShmRank& self) {
       int32_t number = 1;
       const auto operation = all_reduce(reinterpret_cast<std::byte*>(&number), 1,
-                                        {.number = Number::kInt32, .op = Operator::kSum}, self.place);
+                                        {.dtype = DType::kInt32, .op = Operator::kSum}, self.place);
       operation->set_timeout(100ms);
       if (self.place.rank == 0) {
         RANK_CHECK(error_of([&] { self.run(operation); }).starts_with("timed out after 100 ms"));

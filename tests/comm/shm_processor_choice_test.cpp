@@ -38,10 +38,10 @@ int processors(const cpu_set_t& set) {
 TEST_CASE("MovePause: a rank that comes back soon moves more and more seldom") {
   MovePause pause;
   MovePause::Time now = MovePause::Time{} + 1h;
-  CHECK(pause.is_over(now));
+  CHECK(pause.may_move(now));
   int moves = 0;
   for (const auto end = now + 10s; now < end; now += 1ms) {
-    if (!pause.is_over(now)) continue;
+    if (!pause.may_move(now)) continue;
     pause.moved(now);
     ++moves;
   }
@@ -53,21 +53,21 @@ TEST_CASE("MovePause: after a good while away a rank moves at once again") {
   MovePause pause;
   MovePause::Time now = MovePause::Time{} + 1h;
   for (int i = 0; i < 100; ++i) {
-    CHECK(pause.is_over(now));
+    CHECK(pause.may_move(now));
     pause.moved(now);
     now += 20ms;
   }
   // Bad ones, and then one that is good again.
   for (int i = 0; i < 5; ++i) {
-    while (!pause.is_over(now)) now += 1ms;
+    while (!pause.may_move(now)) now += 1ms;
     pause.moved(now);
     now += 1ms;
   }
-  CHECK_FALSE(pause.is_over(now));
-  while (!pause.is_over(now)) now += 1ms;
+  CHECK_FALSE(pause.may_move(now));
+  while (!pause.may_move(now)) now += 1ms;
   pause.moved(now);
   now += 20ms;
-  CHECK(pause.is_over(now));
+  CHECK(pause.may_move(now));
 }
 
 struct Move {

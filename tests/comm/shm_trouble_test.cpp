@@ -107,7 +107,7 @@ TEST_CASE("ShmTrouble: a message's time is over when it is, also while collectiv
     const auto latest = Clock::now() + 20s;
     for (int64_t goes_on = 1; goes_on != 0;) {
       goes_on = self.place.rank == 1 || (!is_over && Clock::now() < latest) ? 1 : 0;
-      self.run(all_reduce(reinterpret_cast<std::byte*>(&goes_on), 1, {.number = Number::kInt64, .op = Operator::kMin},
+      self.run(all_reduce(reinterpret_cast<std::byte*>(&goes_on), 1, {.dtype = DType::kInt64, .op = Operator::kMin},
                           self.place));
       std::this_thread::sleep_for(pause);
     }

@@ -81,15 +81,17 @@ TEST_CASE_METHOD(StreamUse, "StreamUse: the current stream is the calling thread
 TEST_CASE_METHOD(StreamUse,
                  "StreamUse: memory that goes while another stream uses it is a fault, unless that was told") {
   CHECK(after([](const at::Tensor&, c10::Stream) {}).size() == 1);
-  CHECK_THAT(after([](const at::Tensor& tensor, c10::Stream user) { used_on(tensor, user); }), IsEmpty());
-  CHECK_THAT(after([](const at::Tensor& tensor, c10::Stream) { used_here(tensor); }), IsEmpty());
-  CHECK_THAT(after([](const at::Tensor& tensor, c10::Stream) { used_here(std::vector<at::Tensor>{tensor}); }),
-             IsEmpty());
+  CHECK_THAT(after([](const at::Tensor& tensor, c10::Stream user) { record_stream(tensor, user); }), IsEmpty());
+  CHECK_THAT(after([](const at::Tensor& tensor, c10::Stream) { record_current_stream(tensor); }), IsEmpty());
+  CHECK_THAT(
+      after([](const at::Tensor& tensor, c10::Stream) { record_current_stream(std::vector<at::Tensor>{tensor}); }),
+      IsEmpty());
   UNSCOPED_INFO("views are of the same memory");
-  CHECK_THAT(after([](const at::Tensor& tensor, c10::Stream) { used_here(tensor.narrow(0, 1, 1)); }), IsEmpty());
+  CHECK_THAT(after([](const at::Tensor& tensor, c10::Stream) { record_current_stream(tensor.narrow(0, 1, 1)); }),
+             IsEmpty());
   UNSCOPED_INFO("of another stream, or of another tensor, does not help");
-  CHECK(after([](const at::Tensor& tensor, c10::Stream) { used_on(tensor, test::new_stream(0)); }).size() == 1);
-  CHECK(after([](const at::Tensor&, c10::Stream) { used_here(ones(kFirst)); }).size() == 1);
+  CHECK(after([](const at::Tensor& tensor, c10::Stream) { record_stream(tensor, test::new_stream(0)); }).size() == 1);
+  CHECK(after([](const at::Tensor&, c10::Stream) { record_current_stream(ones(kFirst)); }).size() == 1);
 }
 
 TEST_CASE_METHOD(StreamUse, "StreamUse: of a list each tensor is told to the stream of its own device") {
@@ -103,7 +105,7 @@ TEST_CASE_METHOD(StreamUse, "StreamUse: of a list each tensor is told to the str
     const c10::StreamGuard on_second(users[1]);
     first.add(1);
     second.add(1);
-    used_here({first, at::Tensor(), at::ones({2}), second});
+    record_current_stream({first, at::Tensor(), at::ones({2}), second});
   }
   first.reset();
   second.reset();
@@ -111,12 +113,12 @@ TEST_CASE_METHOD(StreamUse, "StreamUse: of a list each tensor is told to the str
 }
 
 TEST_CASE_METHOD(StreamUse, "StreamUse: tensors of the CPU and undefined ones are left out") {
-  CHECK_NOTHROW(used_here(at::Tensor()));
-  CHECK_NOTHROW(used_here(std::vector<at::Tensor>{}));
-  CHECK_NOTHROW(used_here({at::Tensor(), at::ones({2}), at::zeros({0}), at::ones({2, 2}).to_sparse()}));
-  CHECK_NOTHROW(StreamOrigin({}).follow_here());
-  CHECK_NOTHROW(StreamOrigin({at::Tensor(), ones(kFirst)}).follow_here());
-  CHECK_NOTHROW(StreamOrigin({at::ones({2})}).follow_here());
+  CHECK_NOTHROW(record_current_stream(at::Tensor()));
+  CHECK_NOTHROW(record_current_stream(std::vector<at::Tensor>{}));
+  CHECK_NOTHROW(record_current_stream({at::Tensor(), at::ones({2}), at::zeros({0}), at::ones({2, 2}).to_sparse()}));
+  CHECK_NOTHROW(StreamOrigin({}).wait_in_current_stream());
+  CHECK_NOTHROW(StreamOrigin({at::Tensor(), ones(kFirst)}).wait_in_current_stream());
+  CHECK_NOTHROW(StreamOrigin({at::ones({2})}).wait_in_current_stream());
   CHECK_THAT(test::stream_faults(), IsEmpty());
 }
 
@@ -131,7 +133,7 @@ class Origin : public StreamUse {
     {
       const c10::StreamGuard on(waiter);
       temporary->add(1);
-      if (follows) origin.follow_here();
+      if (follows) origin.wait_in_current_stream();
     }
     temporary.reset();
     return test::stream_faults();
@@ -160,7 +162,7 @@ TEST_CASE_METHOD(Origin, "StreamOrigin: is the stream of the time it was made, o
   {
     const c10::StreamGuard on(waiter);
     temporary.add(1);
-    origin->follow_here();
+    origin->wait_in_current_stream();
   }
   temporary.reset();
   CHECK_THAT(test::stream_faults(), IsEmpty());
@@ -173,7 +175,7 @@ TEST_CASE_METHOD(Origin, "StreamOrigin: only what is queued by then is waited fo
   follow(waiter, own_);
   {
     const c10::StreamGuard on(waiter);
-    origin.follow_here();
+    origin.wait_in_current_stream();
     temporary.add(1);  // too late
   }
   temporary.reset();

@@ -43,8 +43,8 @@ double cpu_seconds() {
 
 /// The bytes of the largest sample of a tar archive.
 long long read_samples(const std::string& path) {
-  constexpr uint64_t kMostFileBytes = uint64_t{1} << 30;  // what WebDatasetOptions has
-  ddp::ShardReader reader(path, kMostFileBytes);
+  constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;  // what WebDatasetOptions has
+  ddp::ShardReader reader(path, kMaxFileBytes);
   size_t most = 0;
   while (const auto sample = reader.next(/*with_content=*/true)) {
     size_t bytes = 0;

@@ -38,7 +38,7 @@ TEST_CASE("Resize: the loops of this processor have the bits of the portable one
     SampleRandom random(seed, 0, 0);
     const int64_t width = 1 + random.below(100), windows = 1 + random.below(20);
     const int64_t taps = 1 + random.below(seed % 4 == 0 ? 60 : 7);
-    std::vector<uint8_t> rows(static_cast<size_t>(3 * width * taps + kReadAfter));
+    std::vector<uint8_t> rows(static_cast<size_t>(3 * width * taps + kOverreadBytes));
     for (uint8_t& byte : rows) byte = static_cast<uint8_t>(random.bits());
     ResizeWeights weights{.stride = (taps + 2) / 2 * 2};
     for (int64_t i = 0; i < windows; ++i) {

@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr uint64_t kMostFileBytes = uint64_t{1} << 24;
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 24;
 
 void answer(const std::vector<std::string>& words) {
   const std::string& command = words.at(0);
@@ -28,7 +28,7 @@ void answer(const std::vector<std::string>& words) {
     std::cout << '\n';
     return;
   }
-  ddp::ShardReader reader(words.at(1), kMostFileBytes);
+  ddp::ShardReader reader(words.at(1), kMaxFileBytes);
   if (command == "index") {
     const auto index = ddp::read_shard_index(words.at(1));
     if (!index || !reader.seek(index->headers.at(std::stoul(words.at(2))))) throw std::runtime_error("no such place");

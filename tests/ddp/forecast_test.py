@@ -12,7 +12,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "launcher"))
-from hosts import Hosts, obstacle  # noqa: E402
+from hosts import Hosts, skip_reason  # noqa: E402
 
 PROGRAM = os.environ["PROGRAM"]
 TOOL = os.environ["TIMELINE_TOOL"]
@@ -55,8 +55,8 @@ class Forecast(unittest.TestCase):
         return json.loads(done.stdout)["predicted"]["step_ms"]
 
     def test_steps_of_4_and_8_ranks_are_predicted_from_a_recording_of_2(self):
-        if obstacle():
-            self.skipTest(obstacle())
+        if skip_reason():
+            self.skipTest(skip_reason())
         hosts = Hosts(8, kinds=(4,))
         self.addCleanup(hosts.close)
         off = {}

@@ -11,10 +11,10 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "launcher"))
 from every_program import EXAMPLES, NAMES, PROGRAMS, command, make_data, weights
-from slurm_cluster import Cluster, obstacle
+from slurm_cluster import Cluster, skip_reason
 from support import DDPRUN
 
-WHY_NOT = obstacle()
+WHY_NOT = skip_reason()
 PATIENCE = 120  # seconds, for hangs
 
 

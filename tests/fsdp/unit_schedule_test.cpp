@@ -126,10 +126,10 @@ TEST_CASE("UnitSchedule: a unit comes again in a backward if the same forward ha
   schedule.use_in_forward({1});
   schedule.end_forward();
   schedule.begin_backward();
-  CHECK(!schedule.use_in_backward(1, kIncomplete).comes_again);  // the second forward's
-  CHECK(schedule.use_in_backward(1, kIncomplete).comes_again);
-  CHECK(!schedule.use_in_backward(1, kIncomplete).comes_again);
-  CHECK(!schedule.use_in_backward(1, kIncomplete).comes_again);
+  CHECK(!schedule.use_in_backward(1, kIncomplete).is_used_again);  // the second forward's
+  CHECK(schedule.use_in_backward(1, kIncomplete).is_used_again);
+  CHECK(!schedule.use_in_backward(1, kIncomplete).is_used_again);
+  CHECK(!schedule.use_in_backward(1, kIncomplete).is_used_again);
 }
 
 TEST_CASE("UnitSchedule: a backward that is not the last one leaves the order of earlier forwards") {

@@ -181,8 +181,8 @@ void say_round(int number) {
 // themselves.
 void limit_memory() {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-  constexpr rlim_t kMostBytes = rlim_t{512} << 20;
-  const rlimit limit{.rlim_cur = kMostBytes, .rlim_max = kMostBytes};
+  constexpr rlim_t kMaxBytes = rlim_t{512} << 20;
+  const rlimit limit{.rlim_cur = kMaxBytes, .rlim_max = kMaxBytes};
   setrlimit(RLIMIT_AS, &limit);
 #endif
 }
@@ -208,10 +208,10 @@ void write_dictionary(const std::filesystem::path& file, const std::vector<std::
 
 // In the order of their names, so that a round is the same every time.
 void add_files(const std::filesystem::path& folder, std::vector<std::string>& seeds) {
-  constexpr std::uintmax_t kMostBytes = 1 << 16;
+  constexpr std::uintmax_t kMaxBytes = 1 << 16;
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.file_size() <= kMostBytes) files.push_back(entry.path());
+    if (entry.is_regular_file() && entry.file_size() <= kMaxBytes) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
   for (const auto& file : files) {

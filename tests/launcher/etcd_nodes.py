@@ -17,7 +17,7 @@ from harness import wait_until
 ETCD = os.environ.get("ETCD", "etcd")
 
 
-def obstacle():
+def skip_reason():
     if shutil.which(ETCD) is None:
         return "there is no etcd (Debian's package etcd-server)"
     text = subprocess.run([ETCD, "--version"], capture_output=True, text=True, check=False).stdout
@@ -25,7 +25,7 @@ def obstacle():
     return "" if version and tuple(map(int, version.groups())) >= (3, 4) else "this etcd is older than 3.4"
 
 
-WHY_NOT = obstacle()
+WHY_NOT = skip_reason()
 
 
 def etcd_command(folder, url):

@@ -10,7 +10,7 @@ from netlink import Netlink
 INTERRUPTIONS = ("link", "cable", "drop", "send", "receive")
 
 
-def obstacle():
+def skip_reason():
     """Why there can be no hosts here, "" when there can."""
     if os.geteuid() != 0:
         return "network namespaces need root"

@@ -55,12 +55,12 @@ def reap_one():
     return True
 
 
-def obstacle():
+def skip_reason():
     """Why there can be no cluster here, "" when there can."""
     missing = [name for name in (*DAEMONS, "srun", "sbatch", "scontrol", "unshare", "setpriv") if shutil.which(name, path=SEARCH) is None]
     if missing:
         return "not installed: " + ", ".join(missing)
-    return hosts.obstacle()
+    return hosts.skip_reason()
 
 
 class Cluster:

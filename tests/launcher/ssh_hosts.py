@@ -11,7 +11,7 @@ from harness import wait_until
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
-def obstacle():
+def skip_reason():
     """Why there can be no sshd here, "" when there can."""
     if os.geteuid() != 0:
         return "an sshd for other hosts needs root"

@@ -16,9 +16,9 @@ namespace ddp::test {
 
 /// What a person can read of it.
 inline std::string tensor_text(const at::Tensor& tensor) {
-  constexpr int64_t kMost = 1000;
+  constexpr int64_t kMax = 1000;
   std::ostringstream text;
-  if (tensor.defined() && tensor.numel() > kMost) {
+  if (tensor.defined() && tensor.numel() > kMax) {
     text << "[ " << tensor.toString() << ' ' << tensor.sizes() << " ]";
   } else {
     text << tensor;

@@ -57,9 +57,9 @@ inline CLI::Validator finite(double least = std::numeric_limits<double>::lowest(
 
 /// Accepts the finite numbers above `bound`.
 inline CLI::Validator above(double bound) {
-  constexpr double kMost = std::numeric_limits<double>::max();
-  return detail::number_validator("finite number > " + CLI::detail::to_string(bound), std::nextafter(bound, kMost),
-                                  kMost);
+  constexpr double kMax = std::numeric_limits<double>::max();
+  return detail::number_validator("finite number > " + CLI::detail::to_string(bound), std::nextafter(bound, kMax),
+                                  kMax);
 }
 
 /// Accepts the whole numbers from `least` to `most`.

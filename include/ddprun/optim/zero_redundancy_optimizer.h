@@ -83,7 +83,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   void check_parameters() const;
   void require_equal_on_all_ranks() const;
   void require_independent_steps() const;
-  Groups deal_out_new_groups();
+  Groups assign_new_groups();
   void adopt_new_groups();
   void build_buckets();
   bool has_moved_parameters() const;
@@ -95,7 +95,7 @@ class ZeroCore : public optim::FusedOptimizer, public Joinable {
   GroupHandle group_;
   ZeroOptions options_;
   optim::Partition partition_;
-  size_t dealt_groups_ = 0;
+  size_t assigned_groups_ = 0;
   std::map<const void*, int> rank_of_{};
   std::vector<std::vector<at::Tensor>> shares_;               // by rank, in the order dealt
   std::vector<std::vector<at::Tensor>> buckets_{};            // by rank; only with parameters_as_bucket_view

@@ -26,10 +26,10 @@ constexpr int kRawSource = -3;
 
 }  // namespace
 
-OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group)
+OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool single_rank, pid_t own_group)
     : loop_(loop),
       prefix_(std::move(prefix)),
-      only_one_(only_one),
+      single_rank_(single_rank),
       host_(host_name()),
       output_(std::make_unique<StreamWriter>(loop, STDOUT_FILENO, [this] { on_space_available(); })),
       scratch_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
@@ -38,7 +38,7 @@ OutputRelay::OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, 
   }
   error_ = error_output_ ? error_output_.get() : output_.get();
   // The bytes of a single rank without prefix are passed on unchanged, so no live display is needed.
-  if (only_one_ && prefix_.is_empty()) return;
+  if (single_rank_ && prefix_.is_empty()) return;
   displays_.emplace(loop_, *output_, error_output_.get(), own_group,
                     [this](const LiveDisplay* display, std::size_t columns) { return rows_of(display, columns); });
 }
@@ -68,7 +68,7 @@ UniqueFd OutputRelay::add_stream(StreamRequest request) {
   auto source = std::make_unique<Source>();
   const bool is_output = request.stream == Stream::kOutput;
   const int shown_on = is_output ? STDOUT_FILENO : STDERR_FILENO;
-  source->is_raw = only_one_ && prefix_.is_empty() && request.filter == nullptr;
+  source->is_raw = single_rank_ && prefix_.is_empty() && request.filter == nullptr;
   source->number = source->is_raw ? kRawSource : next_number_++;
   if (request.is_shown) source->to = is_output ? output_.get() : error_;
   if (LiveDisplay* display = display_of(request.stream); request.is_shown && display != nullptr) {
@@ -299,11 +299,11 @@ void OutputRelay::finish(const std::function<bool()>& give_up) {
   }
   if (displays_) displays_->for_each([](LiveDisplay& display) { display.leave(); });
   while ((!output_->is_empty() || !error_->is_empty()) && !give_up()) loop_.run_once();
-  drop_rest();
+  log_remaining_output();
 }
 
 // Copies the rest of the output only to the log files, so a slow reader of ddprun's output does not delay them.
-void OutputRelay::drop_rest() {
+void OutputRelay::log_remaining_output() {
   unshown_ = 0;
   for (const auto& source : sources_) {
     for (int reads = 0; reads < kMaxFinalReads && source->fd && read(*source); ++reads) {

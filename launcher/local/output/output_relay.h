@@ -27,9 +27,9 @@ namespace launcher {
 
 class OutputRelay : public Messages {
  public:
-  // `only_one`: a single rank is shown, so its lines need no prefix to identify it. Without a prefix its bytes are
+  // `single_rank`: a single rank is shown, so its lines need no prefix to identify it. Without a prefix its bytes are
   // passed on unchanged, including prompts. `own_group`: ddprun's process group as the terminal has it.
-  OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool only_one, pid_t own_group);
+  OutputRelay(EventLoop& loop, PrefixTemplate prefix, bool single_rank, pid_t own_group);
   ~OutputRelay() override;
   OutputRelay(const OutputRelay&) = delete;
   OutputRelay& operator=(const OutputRelay&) = delete;
@@ -95,13 +95,13 @@ class OutputRelay : public Messages {
   void watch(Source& source, bool on);
   void end(Source& source);
   void on_space_available();
-  void drop_rest();
+  void log_remaining_output();
   void note_problem(const std::string& text);
   void note_log_problem(const LogFile& file);
 
   EventLoop& loop_;
   PrefixTemplate prefix_;
-  bool only_one_;
+  bool single_rank_;
   std::string host_;
   std::unique_ptr<StreamWriter> output_;
   std::unique_ptr<StreamWriter> error_output_;  // null when both go to the same file: then one writer keeps lines whole

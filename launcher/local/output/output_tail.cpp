@@ -67,17 +67,17 @@ void OutputTail::add(std::string_view bytes) {
   if (bytes.size() > kBytes) {
     bytes.remove_prefix(bytes.size() - kBytes);
     bytes_.clear();
-    is_cut_ = true;
+    is_truncated_ = true;
   } else if (bytes_.size() + bytes.size() > 2 * kBytes) {  // moves the bytes rarely, not for each line
     bytes_.erase(0, bytes_.size() - kBytes);
-    is_cut_ = true;
+    is_truncated_ = true;
   }
   bytes_.append(bytes);
 }
 
 std::string OutputTail::lines() const {
   const std::string_view kept(bytes_);
-  if (kept.size() <= kBytes) return shown_lines(kept, is_cut_);
+  if (kept.size() <= kBytes) return shown_lines(kept, is_truncated_);
   return shown_lines(kept.substr(kept.size() - kBytes), true);
 }
 

@@ -20,7 +20,7 @@ class OutputTail {
 
  private:
   std::string bytes_;
-  bool is_cut_ = false;
+  bool is_truncated_ = false;
 };
 
 // Returns the last lines of a file in the same form; "" when it cannot be read.

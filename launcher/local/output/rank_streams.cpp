@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 // How often ddprun checks the disk to which the ranks write their log files themselves.
 constexpr auto kDiskInterval = 1s;
 // How often ddprun checks whether to continue to wait for a reader.
-constexpr auto kTick = 50ms;
+constexpr auto kTickInterval = 50ms;
 
 void check_descriptors(const Options& options) {
   rlimit limit{};
@@ -84,8 +84,10 @@ RankStreams::RankStreams(EventLoop& loop, const Options& options, const std::str
     }
   }
   if (needs_relay(options_)) {
-    const bool only_one = options_.console_ranks.size() == 1 || (options_.nproc_per_node == 1 && options_.nnodes == 1);
-    relay_.emplace(loop_, prefix_template(std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")), only_one, own_group);
+    const bool single_rank =
+        options_.console_ranks.size() == 1 || (options_.nproc_per_node == 1 && options_.nnodes == 1);
+    relay_.emplace(loop_, prefix_template(std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")), single_rank,
+                   own_group);
   }
   if (!layout_.log_folder.empty()) messages().print("log files: " + layout_.log_folder);
 }
@@ -212,7 +214,7 @@ void RankStreams::finish_attempt(const std::function<bool()>& give_up) {
 
 // Wakes up the event loop regularly, so that the callers that wait can check their condition.
 void RankStreams::tick() {
-  tick_timer_.start_in(kTick, [this] { tick(); });
+  tick_timer_.start_in(kTickInterval, [this] { tick(); });
 }
 
 EventLoop::Clock::time_point RankStreams::last_progress() const {

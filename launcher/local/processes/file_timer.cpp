@@ -120,11 +120,11 @@ void FileTimer::on_readable() {
 void FileTimer::take_line(std::string_view line) {
   auto request = parse_timer_request(line);
   if (!request) {
-    if (!has_complained_) {
+    if (!has_reported_) {
       messages_.print("file timer " + path_ + ": expected requests of FileTimerClient, got '" +
                       printable(std::string(line.substr(0, 100))) + "'; such lines are ignored");
     }
-    has_complained_ = true;
+    has_reported_ = true;
     return;
   }
   const auto key = std::pair(request->pid, request->scope);

@@ -59,7 +59,7 @@ class FileTimer {
   const std::string path_;
   UniqueFd pipe_;
   std::string unfinished_{};  // the first part of a line whose end has not arrived
-  bool has_complained_ = false;
+  bool has_reported_ = false;
   std::map<std::pair<pid_t, std::string>, Timer> timers_;
   std::map<pid_t, std::string> reasons_;  // why processes of this attempt were sent a signal
   EventLoop::Timer next_{loop_};

@@ -36,7 +36,7 @@ struct MonitoredChild {
   SignalSource& signals;
   const char* what;                             // the name of the child's process in messages
   pid_t child;                                  // gets the signals that this process receives
-  UniqueFd verdict;                             // contains a byte when the child's work is settled
+  UniqueFd verdict;                             // contains a byte when the child's processes need no sweep
   const JobCgroup* cgroup;                      // null: there is no cgroup
   std::vector<ProcessIdentity> inherited = {};  // children from before the exec of ddprun, which ddprun must not end
 };
@@ -52,16 +52,16 @@ class ChildMonitor {
   ChildMonitor& operator=(const ChildMonitor&) = delete;
 
   // Called in the guardian. It passes terminal input on, and stops when it is suspended, so that the shell continues.
-  // The supervisor ends everything when the lifeline is closed.
-  void guard(UniqueFd lifeline, UniqueFd terminal) {
-    lifeline_ = std::move(lifeline);
+  // The supervisor ends everything when the pipe is closed.
+  void guard(UniqueFd guardian_pipe, UniqueFd terminal) {
+    guardian_pipe_ = std::move(guardian_pipe);
     if (terminal) terminal_.emplace(loop_, std::move(terminal));
   }
 
   // Called in the sweeper. When the guardian is gone, the child ends everything; if that takes too long, it is killed.
-  void watch_guardian(int lifeline) {
-    loop_.add(lifeline, EPOLLIN, [this, lifeline](std::uint32_t) {
-      loop_.remove(lifeline);
+  void watch_guardian(int guardian_pipe) {
+    loop_.add(guardian_pipe, EPOLLIN, [this, guardian_pipe](std::uint32_t) {
+      loop_.remove(guardian_pipe);
       signal_child(SIGCONT);  // it may have been stopped
       loop_.call_at(EventLoop::Clock::now() + kSupervisorTimeout, [this] { signal_child(SIGKILL); });
     });
@@ -72,14 +72,14 @@ class ChildMonitor {
     const bool was_killed = end_->si_code != CLD_EXITED;
     char byte = 0;
     if (!was_killed && ::read(child_.verdict.get(), &byte, 1) == 1) {
-      return {.exit_status = end_->si_status, .is_settled = true};
+      return {.exit_status = end_->si_status, .needs_no_sweep = true};
     }
-    if (lifeline_) let_supervisor_end_everything();
+    if (guardian_pipe_) let_supervisor_end_everything();
     end_everything();
-    if (!was_killed) return {.exit_status = end_->si_status, .is_settled = true};
+    if (!was_killed) return {.exit_status = end_->si_status, .needs_no_sweep = true};
     print_line(std::string("its ") + child_.what + " process was killed by " + signal_name(end_->si_status) +
                "; all ranks have been ended");
-    return {.exit_status = to_int(ExitStatus::kLauncherError), .is_settled = true};
+    return {.exit_status = to_int(ExitStatus::kLauncherError), .needs_no_sweep = true};
   }
 
  private:
@@ -131,9 +131,9 @@ class ChildMonitor {
   }
 
   // Called in the guardian when the sweeper is gone. It does not kill the supervisor, because the process that killed
-  // the sweeper may be about to kill the guardian, too. It closes the lifeline instead.
+  // the sweeper may be about to kill the guardian, too. It closes the pipe instead.
   void let_supervisor_end_everything() {
-    lifeline_.reset();
+    guardian_pipe_.reset();
     bool is_gone = false;  // the supervisor has closed the other end of the verdict's pipe
     loop_.add(child_.verdict.get(), EPOLLIN, [&is_gone](std::uint32_t) { is_gone = true; });
     const auto timer = loop_.call_at(EventLoop::Clock::now() + kSupervisorTimeout, [&is_gone] { is_gone = true; });
@@ -161,7 +161,7 @@ class ChildMonitor {
 
   EventLoop loop_;
   MonitoredChild child_;
-  UniqueFd lifeline_;  // the guardian's end of the pipe
+  UniqueFd guardian_pipe_;  // the guardian's end of the pipe
   std::optional<TerminalInput> terminal_;
   std::optional<siginfo_t> end_;
 };
@@ -178,18 +178,18 @@ void continue_when_parent_ends() {
   ::prctl(PR_SET_PDEATHSIG, SIGCONT);
 }
 
-void tell(UniqueFd& verdict, bool is_settled) {
-  if (is_settled && ::write(verdict.get(), "", 1) < 0)
+void send_end(UniqueFd& verdict, bool needs_no_sweep) {
+  if (needs_no_sweep && ::write(verdict.get(), "", 1) < 0)
     return;  // then the process that reads it sweeps, and finds nothing
 }
 
 // Called in the sweeper's process. Starts the supervisor and monitors it.
-SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
-                          const std::function<SupervisedEnd(Guarded)>& supervise) {
+SupervisedEnd sweep_after(SupervisorContext context, ProcessTitle& title, JobCgroup* cgroup,
+                          const std::function<SupervisedEnd(SupervisorContext)>& supervise) {
   // If the supervisor is killed, its children become children of the sweeper.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   continue_when_parent_ends();
-  guarded.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
+  context.cgroup = cgroup != nullptr && cgroup->make() ? cgroup : nullptr;
   Pipe verdict = make_pipe(O_NONBLOCK);
   const pid_t supervisor = fork_or_throw();
   if (supervisor == 0) {
@@ -197,26 +197,26 @@ SupervisedEnd sweep_after(Guarded guarded, ProcessTitle& title, JobCgroup* cgrou
     continue_when_parent_ends();
     title.restore();
     verdict.reader.reset();
-    const SupervisedEnd end = supervise(std::move(guarded));
-    tell(verdict.writer, end.is_settled);
+    const SupervisedEnd end = supervise(std::move(context));
+    send_end(verdict.writer, end.needs_no_sweep);
     return end;
   }
   verdict.writer.reset();
-  guarded.terminal_input.reset();  // as long as the sweeper has a copy, the guardian does not see that rank 0 has ended
-  ChildMonitor monitor({.signals = guarded.signals,
+  context.terminal_input.reset();  // as long as the sweeper has a copy, the guardian does not see that rank 0 has ended
+  ChildMonitor monitor({.signals = context.signals,
                         .what = "supervising",
                         .child = supervisor,
                         .verdict = std::move(verdict.reader),
-                        .cgroup = guarded.cgroup});
-  monitor.watch_guardian(guarded.lifeline.get());
+                        .cgroup = context.cgroup});
+  monitor.watch_guardian(context.guardian_pipe.get());
   return monitor.run();
 }
 
 // Calls sweep_after(), and prints an error, since no caller would print it.
-SupervisedEnd sweep_after_or_report(Guarded guarded, ProcessTitle& title, JobCgroup* cgroup,
-                                    const std::function<SupervisedEnd(Guarded)>& supervise) {
+SupervisedEnd sweep_after_or_report(SupervisorContext context, ProcessTitle& title, JobCgroup* cgroup,
+                                    const std::function<SupervisedEnd(SupervisorContext)>& supervise) {
   try {
-    return sweep_after(std::move(guarded), title, cgroup, supervise);
+    return sweep_after(std::move(context), title, cgroup, supervise);
   } catch (const std::exception& error) {
     print_line(error.what());
     return {};
@@ -225,13 +225,14 @@ SupervisedEnd sweep_after_or_report(Guarded guarded, ProcessTitle& title, JobCgr
 
 }  // namespace
 
-int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise) {
+int run_with_guardian(SignalSource& signals, ProcessTitle& title,
+                      const std::function<SupervisedEnd(SupervisorContext)>& supervise) {
   std::vector<ProcessIdentity> inherited;
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0) inherited = descendants_of(::getpid());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 
-  Pipe lifeline = make_pipe();
+  Pipe guardian_pipe = make_pipe();
   Pipe verdict = make_pipe(O_NONBLOCK);
   Pipe terminal;
   if (::isatty(STDIN_FILENO) == 1) terminal = make_pipe();
@@ -246,7 +247,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
     // Leaves the terminal's foreground process group. Only the guardian receives the terminal's signals, so each of
     // them counts once.
     ::setpgid(0, 0);
-    lifeline.writer.reset();
+    guardian_pipe.writer.reset();
     terminal.writer.reset();
     verdict.reader.reset();
     if (::getppid() != guardian) return to_int(ExitStatus::kLauncherError);
@@ -256,17 +257,18 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
     ::fcntl(verdict.writer.get(), F_DUPFD_CLOEXEC, 0);
     const pid_t self = ::getpid();
     const SupervisedEnd end = sweep_after_or_report({.signals = signals,
-                                                     .lifeline = std::move(lifeline.reader),
+                                                     .guardian_pipe = std::move(guardian_pipe.reader),
                                                      .terminal_input = std::move(terminal.reader),
                                                      .cgroup = nullptr,
                                                      .guardian = guardian,
                                                      .guardian_group = guardian_group},
                                                     title, cgroup_or_null, supervise);
     if (::getpid() == self)
-      tell(verdict.writer, end.is_settled);  // else this is the supervisor, which has reported to the sweeper already
+      send_end(verdict.writer,
+               end.needs_no_sweep);  // else this is the supervisor, which has reported to the sweeper already
     return end.exit_status;
   }
-  lifeline.reader.reset();
+  guardian_pipe.reader.reset();
   terminal.reader.reset();
   verdict.writer.reset();
   ChildMonitor monitor({.signals = signals,
@@ -275,7 +277,7 @@ int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<
                         .verdict = std::move(verdict.reader),
                         .cgroup = cgroup_or_null,
                         .inherited = std::move(inherited)});
-  monitor.guard(std::move(lifeline.writer), std::move(terminal.writer));
+  monitor.guard(std::move(guardian_pipe.writer), std::move(terminal.writer));
   return monitor.run().exit_status;
 }
 

@@ -17,9 +17,9 @@
 
 namespace launcher {
 
-struct Guarded {
+struct SupervisorContext {
   SignalSource& signals;
-  UniqueFd lifeline;        // readable (end of file) when the guardian is gone
+  UniqueFd guardian_pipe;   // readable (end of file) when the guardian is gone
   UniqueFd terminal_input;  // the input of the terminal, when standard input is one; else empty
   const JobCgroup* cgroup;  // for the ranks, or null
   pid_t guardian = 0;
@@ -30,11 +30,12 @@ struct SupervisedEnd {
   int exit_status = to_int(ExitStatus::kLauncherError);
   // True when the processes that the ranks left running have ended, or are allowed to stay. Otherwise the sweeper ends
   // them.
-  bool is_settled = false;
+  bool needs_no_sweep = false;
 };
 
 // Runs `supervise` in a descendant of this process, and returns its exit status here and in the processes between,
 // which should exit with it. `supervise` must not throw. Throws LaunchError when no process can be started.
-int run_guarded(SignalSource& signals, ProcessTitle& title, const std::function<SupervisedEnd(Guarded)>& supervise);
+int run_with_guardian(SignalSource& signals, ProcessTitle& title,
+                      const std::function<SupervisedEnd(SupervisorContext)>& supervise);
 
 }  // namespace launcher

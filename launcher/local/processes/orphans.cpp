@@ -82,14 +82,14 @@ OrphanSweep::OrphanSweep(EventLoop& loop, Messages& messages, Orphans& orphans, 
 
 void OrphanSweep::begin() {
   shorten_interval();
-  look();
+  scan();
 }
 
 void OrphanSweep::shorten_interval() {
   pause_ = kFirstPause;
 }
 
-void OrphanSweep::look() {
+void OrphanSweep::scan() {
   timer_.cancel();
   if (is_done(phase_)) return;
   if (!orphans_.exist()) {
@@ -106,7 +106,7 @@ void OrphanSweep::look() {
   } else {
     orphans_.ask();
   }
-  timer_.start_in(pause_, [this] { look(); });
+  timer_.start_in(pause_, [this] { scan(); });
   pause_ = std::min<EventLoop::Clock::duration>(2 * pause_, kMaxSweepPause);
 }
 

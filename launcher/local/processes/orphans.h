@@ -59,7 +59,7 @@ class OrphanSweep {
   void shorten_interval();
 
  private:
-  void look();
+  void scan();
 
   EventLoop& loop_;
   Messages& messages_;

@@ -30,7 +30,7 @@ inline Phase next_phase(Phase phase, PhaseEvent event) {
   using enum Phase;
   constexpr std::size_t kPhases = 7;
   constexpr std::size_t kEvents = 6;
-  constexpr std::array<std::array<Phase, kEvents>, kPhases> kNext = {{
+  constexpr std::array<std::array<Phase, kEvents>, kPhases> kTransitions = {{
       // kStop           kKill            kRanksGone       kAllGone    kGiveUp     kDismiss
       {kStopping, kKilling, kEndingOrphans, kDone, kDone, kRunning},                       // kRunning
       {kStopping, kKilling, kEndingOrphans, kDone, kDone, kStopping},                      // kStopping
@@ -40,7 +40,7 @@ inline Phase next_phase(Phase phase, PhaseEvent event) {
       {kDone, kDone, kDone, kDone, kDone, kDismissed},                                     // kDone
       {kDismissed, kDismissed, kDismissed, kDismissed, kDismissed, kDismissed},            // kDismissed
   }};
-  return kNext[static_cast<std::size_t>(phase)][static_cast<std::size_t>(event)];
+  return kTransitions[static_cast<std::size_t>(phase)][static_cast<std::size_t>(event)];
 }
 
 // True when the remaining processes are being killed, not asked to stop.

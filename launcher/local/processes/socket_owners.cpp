@@ -73,7 +73,7 @@ std::array<inet_diag_bc_op, 4> condition(std::uint16_t port) {
 
 struct Request {
   nlmsghdr header{};
-  inet_diag_req_v2 question{};
+  inet_diag_req_v2 body{};
   nlattr attribute{};
   std::array<inet_diag_bc_op, 4> program{};
 };
@@ -85,9 +85,9 @@ Request request(unsigned char family, std::uint16_t port) {
   request.header.nlmsg_len = sizeof request;
   request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
   request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  request.question.sdiag_family = family;
-  request.question.sdiag_protocol = IPPROTO_TCP;
-  request.question.idiag_states = ~0U;
+  request.body.sdiag_family = family;
+  request.body.sdiag_protocol = IPPROTO_TCP;
+  request.body.idiag_states = ~0U;
   request.attribute.nla_type = INET_DIAG_REQ_BYTECODE;
   request.attribute.nla_len = sizeof request.attribute + sizeof request.program;
   request.program = condition(port);

@@ -129,7 +129,7 @@ struct Spawner::KernelBinding {
     if (binding.memory_node) set_bit(nodes, *binding.memory_node);
   }
 
-  static constexpr int kPreferred = 1;  // MPOL_PREFERRED
+  static constexpr int kMpolPreferred = 1;  // MPOL_PREFERRED
   static constexpr std::size_t kBitsPerWord = 8 * sizeof(unsigned long);
 
  private:
@@ -162,7 +162,7 @@ struct Spawner::Child {
     // The memory policy is a preference, so an error is ignored: where the container does not allow it, memory comes
     // from the CPUs' own node by default.
     if (nodes_bits != 0)
-      raw_syscall(SYS_set_mempolicy, KernelBinding::kPreferred, to_syscall_argument(nodes), nodes_bits + 1);
+      raw_syscall(SYS_set_mempolicy, KernelBinding::kMpolPreferred, to_syscall_argument(nodes), nodes_bits + 1);
     return cpus_bytes != 0 ? raw_syscall(SYS_sched_setaffinity, 0, cpus_bytes, to_syscall_argument(cpus)) : 0;
   }
 

@@ -41,13 +41,13 @@ StartWatch::StartWatch(EventLoop& loop, std::vector<std::uint16_t> ports, std::c
       running_ranks_(std::move(running_ranks)),
       on_late_(std::move(on_late)),
       on_scanned_(std::move(on_scanned)) {
-  timer_.start_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { look(); });
+  timer_.start_at(std::min(deadline_, EventLoop::Clock::now() + kStartInterval), [this] { scan(); });
 }
 
 bool StartWatch::connected(std::uint16_t peer_port) {
   if (!timer_.is_running()) return false;  // all ranks have arrived, or the timeout has expired
   unknown_ports_.insert(peer_port);
-  timer_.start_at(std::min(deadline_, next_scan_), [this] { look(); });
+  timer_.start_at(std::min(deadline_, next_scan_), [this] { scan(); });
   return true;
 }
 
@@ -65,7 +65,7 @@ PortsOfSockets StartWatch::sockets_to_store() const {
   return sockets;
 }
 
-void StartWatch::look() {
+void StartWatch::scan() {
   const auto begin = EventLoop::Clock::now();
   const bool is_last = begin >= deadline_;
   PortsOfSockets sockets = sockets_to_store();
@@ -91,7 +91,7 @@ void StartWatch::look() {
     return;
   }
   next_scan_ = now + (now - begin) * kPauseToScanRatio;
-  timer_.start_at(std::min(deadline_, std::max(next_scan_, now + kStartInterval)), [this] { look(); });
+  timer_.start_at(std::min(deadline_, std::max(next_scan_, now + kStartInterval)), [this] { scan(); });
 }
 
 bool StartWatch::scan_process(pid_t pid, int rank, const PortsOfSockets& sockets) {
@@ -99,7 +99,7 @@ bool StartWatch::scan_process(pid_t pid, int rank, const PortsOfSockets& sockets
   for (const auto& [inode, own_port] : owned) unknown_ports_.erase(own_port);
   if (owned.empty()) return false;
   seen_.insert(rank);
-  users_.emplace(pid, rank);
+  connected_processes_.emplace(pid, rank);
   return true;
 }
 
@@ -107,7 +107,7 @@ void StartWatch::scan_ranks(const std::map<pid_t, int>& ranks, const PortsOfSock
   if (sockets.empty()) return;
   // A rank that was seen may have opened the new connections as well.
   if (!unknown_ports_.empty()) {
-    for (const auto& [pid, rank] : std::map<pid_t, int>(users_)) scan_process(pid, rank, sockets);
+    for (const auto& [pid, rank] : std::map<pid_t, int>(connected_processes_)) scan_process(pid, rank, sockets);
   }
   for (const auto& [pid, rank] : ranks) {
     if (!seen_.contains(rank)) scan_process(pid, rank, sockets);

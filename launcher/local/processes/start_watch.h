@@ -35,7 +35,7 @@ class StartWatch {
   bool connected(std::uint16_t peer_port);
 
  private:
-  void look();
+  void scan();
   void scan_ranks(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
   void scan_process_trees(const std::map<pid_t, int>& ranks, const PortsOfSockets& sockets);
   bool scan_process(pid_t pid, int rank, const PortsOfSockets& sockets);
@@ -51,9 +51,9 @@ class StartWatch {
   OnLate on_late_;
   OnScanned on_scanned_;
   std::set<int> seen_;
-  std::map<pid_t, int> users_;             // processes that were seen with a connection, and their ranks
-  std::set<std::uint16_t> unknown_ports_;  // connections that the store accepted and whose process is not known yet
-  std::size_t closed_before_lookup_ = 0;   // how many of these were closed before their process was found
+  std::map<pid_t, int> connected_processes_;  // processes that were seen with a connection, and their ranks
+  std::set<std::uint16_t> unknown_ports_;     // connections that the store accepted and whose process is not known yet
+  std::size_t closed_before_lookup_ = 0;      // how many of these were closed before their process was found
   EventLoop::Clock::time_point next_scan_{};
   EventLoop::Clock::time_point next_tree_scan_{};
   EventLoop::Timer timer_{loop_};

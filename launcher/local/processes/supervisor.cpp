@@ -19,9 +19,9 @@ using namespace std::chrono_literals;
 
 // How long a rank that lost its connection to a peer waits for that peer to end: the peer may run destructors or write
 // a core file.
-constexpr auto kTearDown = 4s;
+constexpr auto kTearDownTime = 4s;
 // When the peer has really ended, other ranks fail soon, too, or the peer's process is seen to be ending.
-constexpr auto kOthersFollow = 500ms;
+constexpr auto kNextVictimTimeout = 500ms;
 
 // timeout(1) and others signal a process and then its group: two interrupts this close are one.
 constexpr auto kSameInterrupt = 100ms;
@@ -34,39 +34,39 @@ constexpr auto kKillTimeout = 10s;
 
 }  // namespace
 
-void RootCauseWait::add_victim(Time now, bool is_vague) {
+void RootCauseWait::add_victim(Time now, bool is_ambiguous) {
   if (!first_) first_ = now;
   last_ = now;
-  is_vague_ = is_vague_ && is_vague;
+  are_all_ambiguous_ = are_all_ambiguous_ && is_ambiguous;
 }
 
 bool RootCauseWait::continues(Time now, bool is_somebody_ending) const {
-  if (!first_ || now >= *first_ + kTearDown) return false;
-  return !is_vague_ || is_somebody_ending || now < last_ + kOthersFollow;
+  if (!first_ || now >= *first_ + kTearDownTime) return false;
+  return !are_all_ambiguous_ || is_somebody_ending || now < last_ + kNextVictimTimeout;
 }
 
-Supervisor::Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams,
+Supervisor::Supervisor(EventLoop& loop, SupervisorContext& context, Messages& messages, RankStreams& streams,
                        SupervisorOptions options)
     : loop_(loop),
-      guarded_(guarded),
+      context_(context),
       messages_(messages),
       streams_(streams),
       options_(std::move(options)),
       workers_(loop, streams, std::move(options_.workers), [this](std::size_t index) { on_worker_event(index); }),
-      orphans_(guarded_.cgroup),
+      orphans_(context_.cgroup),
       sweep_(loop, messages, orphans_, phase_, [this](PhaseEvent event) { advance(event); }),
       user_signals_(loop, messages) {
   // Makes this process the subreaper: processes that a rank leaves running become its children instead of init's, so
   // that it can find and end them.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   end_.host = host_name();
-  loop_.add(guarded_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
-  loop_.add(guarded_.lifeline.get(), EPOLLIN, [this](std::uint32_t) { on_guardian_gone(); });
+  loop_.add(context_.signals.fd(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+  loop_.add(context_.guardian_pipe.get(), EPOLLIN, [this](std::uint32_t) { on_guardian_gone(); });
 }
 
 Supervisor::~Supervisor() {
-  loop_.remove(guarded_.signals.fd());
-  loop_.remove(guarded_.lifeline.get());
+  loop_.remove(context_.signals.fd());
+  loop_.remove(context_.guardian_pipe.get());
   for (const EventLoop::TimerId& timer : timers_) loop_.cancel(timer);
 }
 
@@ -74,10 +74,10 @@ void Supervisor::start(std::vector<RankPlan> plans) {
   workers_.fork(std::move(plans));
   // This comes before the gate opens: a debugger that reads the terminal in the background would be suspended.
   if (const auto debugged = workers_.in_terminal()) {
-    terminal_.hand_foreground_to(workers_[*debugged].process.pid, guarded_.guardian_group);
+    terminal_.hand_foreground_to(workers_[*debugged].process.pid, context_.guardian_group);
   }
   // Rank 0 has this descriptor. As long as the supervisor has a copy, the guardian does not see that rank 0 has ended.
-  if (!options_.may_restart) guarded_.terminal_input.reset();
+  if (!options_.may_restart) context_.terminal_input.reset();
   end_.start = std::chrono::system_clock::now();
   workers_.open_gate();
   for (const Worker& worker : workers_.workers()) options_.on_rank_start(worker.plan.place, worker.process.pid);
@@ -108,12 +108,12 @@ void Supervisor::advance(PhaseEvent event) {
 }
 
 void Supervisor::on_signals() {
-  while (const auto info = guarded_.signals.next()) on_signal(*info);
+  while (const auto info = context_.signals.next()) on_signal(*info);
 }
 
 void Supervisor::on_signal(const signalfd_siginfo& info) {
   const int number = static_cast<int>(info.ssi_signo);
-  if (guarded_.signals.is_stop(number)) {
+  if (context_.signals.is_stop(number)) {
     on_stop_signal(number);
     return;
   }
@@ -149,7 +149,7 @@ void Supervisor::suspend_guardian(bool suspend) {
   streams_.suspend_display(suspend);
   if (guardian_ == Guardian::kGone) return;
   // SIGCONT may have arrived before our SIGSTOP. Then it is sent again.
-  if (suspend || guardian_ == Guardian::kSuspended) ::kill(guarded_.guardian, suspend ? SIGSTOP : SIGCONT);
+  if (suspend || guardian_ == Guardian::kSuspended) ::kill(context_.guardian, suspend ? SIGSTOP : SIGCONT);
   guardian_ = suspend ? Guardian::kSuspended : Guardian::kRuns;
 }
 
@@ -183,7 +183,7 @@ bool Supervisor::is_interrupt_again(int number) {
 }
 
 void Supervisor::on_guardian_gone() {
-  loop_.remove(guarded_.lifeline.get());
+  loop_.remove(context_.guardian_pipe.get());
   guardian_ = Guardian::kGone;
   if (phase_ == Phase::kRunning) options_.on_stop(notice_of_loss(end_.host));
   kill_everything();
@@ -221,7 +221,7 @@ void Supervisor::on_failure(std::size_t index) {
     return;
   }
   const bool is_first = !root_cause_.has_begun();
-  root_cause_.add_victim(Clock::now(), is_vague_consequence(end));
+  root_cause_.add_victim(Clock::now(), is_ambiguous_consequence(end));
   if (is_first) watch_for_root_cause();
 }
 
@@ -314,7 +314,7 @@ void Supervisor::end_orphans() {
 void Supervisor::give_up() {
   if (is_done(phase_)) return;
   std::string pids;
-  for (const auto& process : processes_of_job(guarded_.cgroup)) pids.append(" ").append(std::to_string(process.pid));
+  for (const auto& process : processes_of_job(context_.cgroup)) pids.append(" ").append(std::to_string(process.pid));
   messages_.print("these processes were killed but have not ended; the kernel may be blocking them:" + pids);
   advance(PhaseEvent::kGiveUp);
 }

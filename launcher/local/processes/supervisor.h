@@ -30,9 +30,9 @@ class RootCauseWait {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Records that a rank has failed as a consequence of another failure. `is_vague`: its message may also mean a failure
-  // of the rank itself.
-  void add_victim(Time now, bool is_vague);
+  // Records that a rank has failed as a consequence of another failure. `is_ambiguous`: its message may also mean a
+  // failure of the rank itself.
+  void add_victim(Time now, bool is_ambiguous);
   bool has_begun() const { return first_.has_value(); }
   // Whether to continue to wait. `is_somebody_ending`: a running rank is about to fail.
   bool continues(Time now, bool is_somebody_ending) const;
@@ -40,7 +40,7 @@ class RootCauseWait {
  private:
   std::optional<Time> first_;
   Time last_{};
-  bool is_vague_ = true;  // true when all victims were vague
+  bool are_all_ambiguous_ = true;  // true when all victims were ambiguous
 };
 
 struct SupervisorOptions {
@@ -58,8 +58,9 @@ struct SupervisorOptions {
 
 class Supervisor {
  public:
-  // All references must outlive the supervisor. When `guarded.lifeline` ends, the ranks are killed.
-  Supervisor(EventLoop& loop, Guarded& guarded, Messages& messages, RankStreams& streams, SupervisorOptions options);
+  // All references must outlive the supervisor. When `context.guardian_pipe` ends, the ranks are killed.
+  Supervisor(EventLoop& loop, SupervisorContext& context, Messages& messages, RankStreams& streams,
+             SupervisorOptions options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -126,7 +127,7 @@ class Supervisor {
   void call_after(Clock::duration time, std::function<void()> action);
 
   EventLoop& loop_;
-  Guarded& guarded_;
+  SupervisorContext& context_;
   Messages& messages_;
   RankStreams& streams_;
   SupervisorOptions options_;

@@ -92,7 +92,7 @@ void EventLog::hang(int attempt, const Hang& hang) {
                  {"message", verdict.sentence}});
 }
 
-void EventLog::hang_over(int attempt) {
+void EventLog::hang_ended(int attempt) {
   if (fd_) write("hang_over", {{"attempt", attempt}});
 }
 

@@ -68,10 +68,10 @@ constexpr std::array kLastLines = std::to_array<LastLine>({
 
 // Texts that programs print about an option that they do not know.
 bool reports_unknown_option(std::string_view text) {
-  constexpr std::array<std::string_view, 6> kPhrases = {"unrecognized argument", "unrecognized option",
-                                                        "invalid option",        "o such option",
-                                                        "nknown option",         "was not expected"};
-  return std::any_of(kPhrases.begin(), kPhrases.end(),
+  constexpr std::array<std::string_view, 6> kUnknownOptionPhrases = {"unrecognized argument", "unrecognized option",
+                                                                     "invalid option",        "o such option",
+                                                                     "nknown option",         "was not expected"};
+  return std::any_of(kUnknownOptionPhrases.begin(), kUnknownOptionPhrases.end(),
                      [&](std::string_view phrase) { return text.find(phrase) != std::string_view::npos; });
 }
 

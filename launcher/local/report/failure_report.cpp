@@ -155,9 +155,9 @@ std::string report_on_other_failure(const RankEnd& rank, const RankEnd& culprit,
 std::string_view message_without_prefix(const RankEnd& rank) {
   std::string_view words = rank.error ? std::string_view(rank.error->message) : last_line(rank.last_lines);
   const std::size_t end = words.find(": ");
-  const std::string_view speaker = words.substr(0, end);
-  if (end != std::string_view::npos && speaker.starts_with("rank ") &&
-      speaker.substr(5).find_first_not_of("0123456789 of") == std::string_view::npos) {
+  const std::string_view prefix = words.substr(0, end);
+  if (end != std::string_view::npos && prefix.starts_with("rank ") &&
+      prefix.substr(5).find_first_not_of("0123456789 of") == std::string_view::npos) {
     words.remove_prefix(end + 2);
   }
   while (words.ends_with('\n')) words.remove_suffix(1);

@@ -21,7 +21,7 @@
 namespace launcher::control {
 
 // Used instead of a round's number for bytes of the side channel (os/network/side_channel.h).
-inline constexpr std::uint32_t kSideRound = std::uint32_t{1} << 30;
+inline constexpr std::uint32_t kSideChannelRound = std::uint32_t{1} << 30;
 
 class ControlLink {
  public:
@@ -58,7 +58,7 @@ class ControlLink {
   // Reports the number of received bytes with the next message. Needed at intervals only.
   void acknowledge();
   // Whether the caller should carry more bytes. If not, on_space_available is called later.
-  bool has_room() const { return relayed_bytes_ < kMaxCarried && sent_.size() < kMaxUnacknowledged; }
+  bool has_room() const { return relayed_bytes_ < kMaxRelayedBytes && sent_.size() < kMaxUnacknowledged; }
   // The number of carried bytes that were not passed to the kernel yet; and whether the kernel has all sent and carried
   // bytes.
   std::size_t unsent_relayed_bytes() const { return relayed_bytes_; }
@@ -88,7 +88,7 @@ class ControlLink {
   bool has_overflowed() const { return has_overflowed_; }
 
  private:
-  static constexpr std::size_t kMaxCarried = std::size_t{256} << 10;
+  static constexpr std::size_t kMaxRelayedBytes = std::size_t{256} << 10;
   static constexpr std::size_t kMaxUnacknowledged = std::size_t{2} << 20;
 
   void watch();

@@ -4,12 +4,12 @@ namespace launcher::control {
 namespace {
 
 // Small frames share a buffer of this size, so that thousands of them need no allocation each.
-constexpr std::size_t kMostInPart = std::size_t{16} << 10;
+constexpr std::size_t kMaxPartBytes = std::size_t{16} << 10;
 
 constexpr std::size_t kRoundBytes = 4;
 constexpr std::size_t kPositionBytes = 8;
 
-enum class FrameKind : std::uint8_t { kMessage, kCarried, kAcknowledgement };
+enum class FrameKind : std::uint8_t { kMessage, kRelayed, kAcknowledgement };
 
 std::size_t begin(std::string& out, FrameKind kind) {
   return begin_frame(out, static_cast<std::uint8_t>(kind));
@@ -20,7 +20,7 @@ std::size_t begin(std::string& out, FrameKind kind) {
 void ResendBuffer::add(std::string frames) {
   if (frames.empty()) return;
   size_ += frames.size();
-  if (parts_.empty() || parts_.back().size() + frames.size() > kMostInPart) {
+  if (parts_.empty() || parts_.back().size() + frames.size() > kMaxPartBytes) {
     parts_.push_back(std::move(frames));
     return;
   }
@@ -81,7 +81,7 @@ std::string acknowledgement(std::uint64_t received) {
 }
 
 FrameBuilder::FrameBuilder(std::uint32_t round) : round_(round) {
-  begin(frame_, FrameKind::kCarried);
+  begin(frame_, FrameKind::kRelayed);
   append_integer(frame_, round);
 }
 
@@ -104,7 +104,7 @@ std::optional<ContentSizes> FrameFormat::sizes_of(std::uint8_t kind) {
   switch (static_cast<FrameKind>(kind)) {
     case FrameKind::kMessage:
       return ContentSizes{0, kMaxMessageBytes};
-    case FrameKind::kCarried:
+    case FrameKind::kRelayed:
       return ContentSizes{kRoundBytes, kRoundBytes + kMaxCarriedBytes};
     case FrameKind::kAcknowledgement:
       return ContentSizes{kPositionBytes, kPositionBytes};
@@ -118,7 +118,7 @@ Arrival FrameFormat::frame(std::uint8_t kind, std::string_view content) {
     arrival.acknowledged = read_integer<std::uint64_t>(content);
     return arrival;
   }
-  if (static_cast<FrameKind>(kind) == FrameKind::kCarried) {
+  if (static_cast<FrameKind>(kind) == FrameKind::kRelayed) {
     arrival.round = read_integer<std::uint32_t>(content);
     content.remove_prefix(kRoundBytes);
   }

@@ -63,10 +63,10 @@ class ClockOffset {
 // interval is short enough to replace a broken connection soon. In large jobs it is longer, to limit the load of the
 // coordinator, which needs about 10 us for a ping and its answer (bench/rendezvous).
 inline std::chrono::milliseconds ping_interval(std::chrono::milliseconds timeout, int nodes) {
-  constexpr std::chrono::microseconds kPerNode{40};
-  constexpr std::chrono::milliseconds kLongest{250};
-  return std::max(std::min(timeout / 10, kLongest),
-                  std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kPerNode));
+  constexpr std::chrono::microseconds kIntervalPerNode{40};
+  constexpr std::chrono::milliseconds kMaxInterval{250};
+  return std::max(std::min(timeout / 10, kMaxInterval),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(nodes * kIntervalPerNode));
 }
 
 // The silence after which a node is lost when the user asks for `timeout`: at least that of several pings.
@@ -78,8 +78,8 @@ inline std::chrono::milliseconds heartbeat_timeout(std::chrono::milliseconds tim
 // present one. TCP repeats lost data after 0.2, 0.4, 0.8 s and so on, so after a longer interruption the connection
 // stays silent longer.
 inline std::chrono::milliseconds reconnect_after(std::chrono::milliseconds timeout, int nodes) {
-  constexpr std::chrono::milliseconds kUsual{1'000};
-  return std::max(std::min(timeout / 4, kUsual), 4 * ping_interval(timeout, nodes));
+  constexpr std::chrono::milliseconds kDefaultTimeout{1'000};
+  return std::max(std::min(timeout / 4, kDefaultTimeout), 4 * ping_interval(timeout, nodes));
 }
 
 // A node waits longer for the coordinator than the coordinator waits for the node. So a node that was given up still

@@ -60,7 +60,7 @@ std::string Secret::proof(const Claim& claim) const {
   crypto_auth_hmacsha256_state state;
   ::crypto_auth_hmacsha256_init(&state, reinterpret_cast<const unsigned char*>(bytes_.data()), bytes_.size());
   const std::string received = std::to_string(claim.received);
-  for (const std::string_view part : {std::string_view("ddprun control 2"), claim.speaker, claim.own_challenge,
+  for (const std::string_view part : {std::string_view("ddprun control 2"), claim.role, claim.own_challenge,
                                       claim.other_challenge, claim.session, std::string_view(received)}) {
     feed(state, part);
   }

@@ -19,10 +19,10 @@ class Secret {
   // the secret is too short, or when this ddprun was built without libsodium.
   static Secret read(const std::string& path);
 
-  // What one end claims of a connection; the proof covers all of it. `speaker` prevents that one end's proof is
+  // What one end claims of a connection; the proof covers all of it. `role` prevents that one end's proof is
   // replayed as the other's.
   struct Claim {
-    std::string_view speaker{};
+    std::string_view role{};
     std::string_view own_challenge{};
     std::string_view other_challenge{};
     std::string_view session{};
@@ -48,7 +48,7 @@ std::string exposed_secret_warning(const std::string& path);
 // provides no random numbers.
 std::string new_challenge();
 
-inline constexpr std::string_view kNode = "node";
-inline constexpr std::string_view kCoordinator = "coordinator";
+inline constexpr std::string_view kNodeRole = "node";
+inline constexpr std::string_view kCoordinatorRole = "coordinator";
 
 }  // namespace launcher::control

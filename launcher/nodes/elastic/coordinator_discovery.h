@@ -48,7 +48,7 @@ class CoordinatorDiscovery {
   // later.
   virtual void record(const History& history, Change change, const std::optional<JoinFailure>& end) = 0;
   // True when no write is pending that must be done before this launcher may end.
-  virtual bool is_settled() const = 0;
+  virtual bool is_release_done() const = 0;
   // Whether another launcher can become coordinator when this one is lost.
   virtual bool is_lasting() const = 0;
   // How long a node that has lost its connection to the job searches for it. The job may end during that time.

@@ -12,23 +12,24 @@ using Operation = EtcdOperation::Kind;
 
 // Longer than an interruption of the network that a job survives (10 s), plus a renewal before it and an answer after
 // it.
-constexpr auto kLease = 15s;
-constexpr auto kRecovery = 5s;
+constexpr auto kLeaseTime = 15s;
+constexpr auto kRecoveryTime = 5s;
 // How often the lease is renewed, and how long before its end the launcher stops coordinating.
-constexpr auto kRenewal = 1s;
-constexpr auto kRetry = 250ms;
+constexpr auto kRenewalInterval = 1s;
+constexpr auto kRetryPause = 250ms;
 // How long an ending launcher tries to report to etcd that the job has ended or that another coordinator may take over.
-constexpr auto kReleasing = 10s;
+constexpr auto kReleaseTimeout = 10s;
 // How long etcd keeps the history of a job that has no coordinator.
 constexpr auto kHistoryLifetime = 24h;
-constexpr auto kHistoryRenewal = 1h;
+constexpr auto kHistoryRenewalInterval = 1h;
 // How long etcd keeps the end of a job. Nodes that were cut off search for the job for a shorter time.
 constexpr auto kEndLifetime = 60s;
 
 }  // namespace
 
 std::chrono::seconds CoordinatorLease::lease_for(std::chrono::milliseconds node_timeout) {
-  return std::max<std::chrono::seconds>(kLease, std::chrono::ceil<std::chrono::seconds>(node_timeout) + kRecovery);
+  return std::max<std::chrono::seconds>(kLeaseTime,
+                                        std::chrono::ceil<std::chrono::seconds>(node_timeout) + kRecoveryTime);
 }
 
 CoordinatorLease::CoordinatorLease(EventLoop& loop, EtcdClient& etcd, const std::string& job,
@@ -84,12 +85,12 @@ void CoordinatorLease::release(Release how) {
   // A key that this launcher does not own needs no release.
   phase_ = is_written_ ? Phase::kReleasing : Phase::kNone;
   ++changes_;
-  deadline_ = Clock::now() + kReleasing;
+  deadline_ = Clock::now() + kReleaseTimeout;
   step();
 }
 
 bool CoordinatorLease::must_renew(Clock::time_point now) const {
-  return phase_ == Phase::kHeld && is_written_ && now - renewed_ >= kRenewal;
+  return phase_ == Phase::kHeld && is_written_ && now - renewed_ >= kRenewalInterval;
 }
 
 // Does what is due next; each reply calls it again.
@@ -98,7 +99,7 @@ void CoordinatorLease::step() {
   const auto now = Clock::now();
   if (phase_ == Phase::kReleasing && now >= deadline_) {
     phase_ = Phase::kNone;
-  } else if (phase_ == Phase::kHeld && now - renewed_ > lease_time_ - kRenewal) {
+  } else if (phase_ == Phase::kHeld && now - renewed_ > lease_time_ - kRenewalInterval) {
     // A launcher that was frozen must check its own clock before it asks etcd.
     const std::string problem = etcd_.problem();
     lose(problem.empty() ? "this launcher was delayed" : "etcd: " + problem);
@@ -106,12 +107,12 @@ void CoordinatorLease::step() {
     renew();
   } else if (grant_missing()) {
     return;
-  } else if (history_lease_ != 0 && phase_ == Phase::kHeld && now - history_renewed_ >= kHistoryRenewal) {
+  } else if (history_lease_ != 0 && phase_ == Phase::kHeld && now - history_renewed_ >= kHistoryRenewalInterval) {
     renew_history_lease();
   } else if (!is_up_to_date_ || phase_ == Phase::kReleasing) {
     write();
   } else {
-    timer_.start_in(renewed_ + kRenewal - now, [this] { step(); });
+    timer_.start_in(renewed_ + kRenewalInterval - now, [this] { step(); });
   }
 }
 
@@ -141,7 +142,7 @@ void CoordinatorLease::grant() {
     } else if (phase_ == Phase::kAcquiring) {
       fail_to_acquire();
     } else {
-      timer_.start_in(kRetry, [this] { step(); });
+      timer_.start_in(kRetryPause, [this] { step(); });
     }
   });
 }
@@ -151,7 +152,7 @@ void CoordinatorLease::grant_record_lease(std::int64_t& lease, std::chrono::seco
   etcd_.grant(time, [this, &lease](const std::optional<EtcdLease>& granted) {
     is_busy_ = false;
     if (!granted) {
-      timer_.start_in(kRetry, [this] { step(); });
+      timer_.start_in(kRetryPause, [this] { step(); });
       return;
     }
     lease = granted->id;
@@ -166,7 +167,7 @@ void CoordinatorLease::renew() {
   etcd_.keep_alive(lease_, [this, asked](const std::optional<EtcdLease>& lease) {
     is_busy_ = false;
     if (!lease) {
-      timer_.start_in(kRetry, [this] { step(); });
+      timer_.start_in(kRetryPause, [this] { step(); });
     } else if (lease->left == 0s) {
       restore();
     } else {
@@ -187,7 +188,7 @@ void CoordinatorLease::renew_history_lease() {
       history_lease_ = 0;
       write_history(std::exchange(history_, ""));
     } else {
-      lease ? step() : timer_.start_in(kRetry, [this] { step(); });
+      lease ? step() : timer_.start_in(kRetryPause, [this] { step(); });
     }
   });
 }
@@ -232,7 +233,7 @@ void CoordinatorLease::on_written(const std::optional<EtcdOutcome>& outcome, int
     fail_to_acquire();
   } else if (is_useless) {
     if (outcome) history_lease_ = end_lease_ = 0;  // the next renewal checks the key's own lease
-    timer_.start_in(kRetry, [this] { step(); });
+    timer_.start_in(kRetryPause, [this] { step(); });
   } else if (!outcome->succeeded) {
     on_conditions_failed(*outcome);
   } else if (phase_ == Phase::kReleasing && sent == changes_) {

@@ -54,7 +54,7 @@ class CoordinatorLease {
   void write_end(std::string end) { end_ = std::move(end); }
   void release(Release how);
   // True when no important write is pending, or when the time for it has expired.
-  bool is_settled() const { return phase_ != Phase::kReleasing; }
+  bool is_release_done() const { return phase_ != Phase::kReleasing; }
   // Gives the key up without a request, and cancels pending requests.
   void drop();
 

@@ -56,9 +56,9 @@ void ElasticCoordinator::set_timer() {
 }
 
 void ElasticCoordinator::apply(const Rounds::Decisions& decisions) {
-  if (has_departed_) return;
+  if (has_handed_over_) return;
   for (const auto& [id, reason] : decisions.rejected) reject(id, reason);
-  for (const auto& [id, text] : decisions.told) links_.send(id, control::Waiting{text, rounds_.is_running()});
+  for (const auto& [id, text] : decisions.notices) links_.send(id, control::Waiting{text, rounds_.is_running()});
   if (decisions.end) refuse(*decisions.end);
   if (decisions.begin) begin(*decisions.begin);
   if (decisions.stop) stop_round(*decisions.stop);
@@ -77,10 +77,10 @@ void ElasticCoordinator::forget(Id id, bool is_silent) {
 
 // Refuses a node whose options do not fit. Such a problem does not end the job of the other nodes.
 void ElasticCoordinator::on_hello(Id id, const control::Hello& hello) {
-  if (!own_) own_ = id;
+  if (!own_id_) own_id_ = id;
   lost_nodes_.erase({hello.host, hello.pid});
   const auto reason = roster_.reason_to_refuse(hello);
-  if (job_end_ || (reason && id == *own_)) {
+  if (job_end_ || (reason && id == *own_id_)) {
     if (!job_end_) refuse(*reason);
     send_refusal(id, *job_end_);
     return;
@@ -106,11 +106,11 @@ void ElasticCoordinator::on_ready(Id id, const control::Ready& ready) {
 
 void ElasticCoordinator::on_leaving(Id id, const control::Leaving& leaving) {
   const std::string who = name(id);
-  if (id == own_) {
+  if (id == own_id_) {
     refuse({who + ", which coordinates the job: " + leaving.reason.text, leaving.reason.exit_status});
   } else if (ended_.contains(id)) {
     numbers_.erase(id);  // the node does not want to wait for the others
-    asked_.erase(id);
+    unanswered_.erase(id);
     end_when_all_confirmed();
   } else if (const auto number = numbers_.find(id); number != numbers_.end() && phase_ == Phase::kRunning) {
     // The round began while the node was leaving.
@@ -131,7 +131,7 @@ void ElasticCoordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
   const std::string who = name(id);
   rejected_.erase(id);
   uninformed_.erase(id);
-  asked_.erase(id);
+  unanswered_.erase(id);
   await_again(id, loss);
   const auto number = numbers_.find(id);
   if (number == numbers_.end()) {
@@ -183,10 +183,10 @@ void ElasticCoordinator::stop_round(const std::string& why) {
       {.node = 0, .exit_status = 1, .text = why, .time = std::chrono::system_clock::now(), .is_regrouping = true});
 }
 
-FailureNotice ElasticCoordinator::judge(FailureNotice first) {
+FailureNotice ElasticCoordinator::decide_outcome(FailureNotice first) {
   const std::string& host = hosts_.at(std::min(static_cast<std::size_t>(first.node), hosts_.size() - 1));
   const Rounds::Cause cause = cause_of(first, is_replaceable_);
-  const std::string reason = rounds_.is_over(cause, host, Clock::now());
+  const std::string reason = rounds_.end_round(cause, host, Clock::now());
   first.is_final = !reason.empty();
   // The nodes do not wait for a common status: they continue, or end with the status of this notice.
   first.stop_signal = 0;
@@ -197,8 +197,8 @@ FailureNotice ElasticCoordinator::judge(FailureNotice first) {
   } else {
     apply(rounds_.left_out());
   }
-  has_departed_ = !first.is_final && hands_over(first, cause);
-  on_change_(first.is_final ? Change::kEnd : has_departed_ ? Change::kHandOver : Change::kRound);
+  has_handed_over_ = !first.is_final && hands_over(first, cause);
+  on_change_(first.is_final ? Change::kEnd : has_handed_over_ ? Change::kHandOver : Change::kRound);
   set_timer();
   return first;
 }
@@ -218,9 +218,9 @@ void ElasticCoordinator::dismiss_spares(const JoinFailure& reason) {
 
 // Ends coordination. The other nodes see that their connections end, and look for the next coordinator. If a round
 // runs, it ends as a failure, which that coordinator counts.
-void ElasticCoordinator::depart() {
-  if (!is_replaceable_ || has_departed_ || job_end_) return;
-  has_departed_ = true;
+void ElasticCoordinator::hand_over_coordination() {
+  if (!is_replaceable_ || has_handed_over_ || job_end_) return;
+  has_handed_over_ = true;
   const bool is_running = rounds_.is_running();
   cancel_timers();
   phase_ = Phase::kDecided;  // this launcher decides nothing from now on
@@ -238,7 +238,7 @@ void ElasticCoordinator::refuse(const JoinFailure& reason) {
 }
 
 bool ElasticCoordinator::has_informed_all() const {
-  return phase_ != Phase::kRefused || reading_.empty() || Clock::now() >= acknowledgement_deadline_;
+  return phase_ != Phase::kRefused || refusals_unread_.empty() || Clock::now() >= acknowledgement_deadline_;
 }
 
 }  // namespace launcher::elastic

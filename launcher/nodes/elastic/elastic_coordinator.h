@@ -56,7 +56,7 @@ class ElasticCoordinator : public RoundCoordinator {
   void refuse(const JoinFailure& reason) override;
   bool has_informed_all() const override;
   // Called when this launcher ends and the job may continue with another coordinator.
-  void depart();
+  void hand_over_coordination();
   History history() const { return rounds_.history(Clock::now()); }
   // How the job has ended, for nodes that arrive later; empty until then.
   const std::optional<JoinFailure>& job_end() const { return job_end_; }
@@ -68,7 +68,7 @@ class ElasticCoordinator : public RoundCoordinator {
   void on_leaving(Id id, const control::Leaving& leaving) override;
   void on_gone(Id id, const CoordinatorLinks::Loss& loss) override;
   std::string name(Id id) const override;
-  FailureNotice judge(FailureNotice first) override;
+  FailureNotice decide_outcome(FailureNotice first) override;
   void on_success() override;
   bool may_end_without_node() const override { return numbers_.size() >= min_nodes_; }
   bool awaits_lost_nodes() const override;
@@ -94,7 +94,7 @@ class ElasticCoordinator : public RoundCoordinator {
   // others.
   std::size_t min_nodes_;
   bool is_replaceable_;
-  bool has_departed_ = false;  // another launcher becomes coordinator, or may become it
+  bool has_handed_over_ = false;  // another launcher becomes coordinator, or may become it
   std::function<void(Change)> on_change_;
   std::map<Id, control::Hello> nodes_;
   std::map<std::pair<std::string, int>, Clock::time_point> lost_nodes_;  // host and process, and until when they look

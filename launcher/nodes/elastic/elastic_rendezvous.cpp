@@ -21,7 +21,7 @@ constexpr auto kVerdict = 65s;
 // No practical limit: the coordinator notices when a node is lost, so the wait ends with the last node.
 constexpr auto kExitBarrier = 24h * 365;
 // A coordinator that has lost all other nodes waits this much longer than they search for it.
-constexpr std::chrono::milliseconds kFindMargin = 3s;
+constexpr std::chrono::milliseconds kSearchMargin = 3s;
 // How long a launcher may be silent while it prepares or cleans up the ranks: a slow disk may delay it.
 constexpr auto kBusyTimeout = 30s;
 
@@ -29,7 +29,7 @@ constexpr auto kBusyTimeout = 30s;
 RoundsOptions rounds_options(const RendezvousSettings& settings, std::chrono::milliseconds find_again) {
   const ElasticOptions& elastic = settings.elastic;
   const auto return_timeout =
-      control::node_side_timeout(settings.node_timeout) - settings.node_timeout + find_again + kFindMargin;
+      control::node_side_timeout(settings.node_timeout) - settings.node_timeout + find_again + kSearchMargin;
   return {.min_nodes = elastic.is_on() ? elastic.min_nodes : settings.nnodes,
           .max_nodes = settings.nnodes,
           .budget = {settings.max_restarts, elastic.restarts_per_hour},
@@ -99,14 +99,14 @@ std::chrono::milliseconds ElasticRendezvous::timeout() const {
 }
 
 // True when the other nodes have continued without this one, which was frozen or cut off.
-bool ElasticRendezvous::was_given_up() const {
+bool ElasticRendezvous::was_excluded() const {
   if (!coordinator_ && member_->was_dropped()) return true;
   const auto& first = member_->first_failure();
   return !coordinator_ && info_ && first && first->node == info_->place.group_rank && !member_->has_failed();
 }
 
 void ElasticRendezvous::begin_round(int restart_count) {
-  const bool is_new = !member_ || was_replaced_ || was_given_up() ||
+  const bool is_new = !member_ || was_replaced_ || was_excluded() ||
                       (!member_->is_connected() && !join_failure() &&
                        (discovery_->is_lasting() || (can_return() && member_->has_lost_coordinator())));
   info_.reset();
@@ -128,7 +128,7 @@ void ElasticRendezvous::begin_round(int restart_count) {
 void ElasticRendezvous::search() {
   if (!discovery_) {
     discovery_ = make_discovery({.on_host = [this](const ListenAt& where, const History& past) { host(where, past); },
-                                 .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+                                 .on_found = [this](UniqueFd fd) { join(std::move(fd)); },
                                  .on_impossible = [this](const JoinFailure& reason) { join_failure_ = reason; },
                                  .on_replaced =
                                      [this](const std::string& reason) {
@@ -139,7 +139,7 @@ void ElasticRendezvous::search() {
   }
   // A coordinator that left before the first round may be started again, possibly on this host.
   const bool anew = member_ != nullptr && (discovery_->is_lasting() || has_taken_part_ || member_->is_spare());
-  has_lost_it_ = anew && !discovery_->is_lasting() && !member_->was_dropped();
+  is_search_after_loss_ = anew && !discovery_->is_lasting() && !member_->was_dropped();
   has_lost_coordinator_ = anew && member_->has_lost_coordinator();
   member_.reset();
   coordinator_.reset();
@@ -157,13 +157,13 @@ void ElasticRendezvous::watch_search() {
   search_timer_.cancel();
   if (member_ || join_failure_) return;
   const std::string problem = discovery_->problem();
-  const std::string advice = has_lost_it_ ? "" : discovery_->advice();
+  const std::string advice = is_search_after_loss_ ? "" : discovery_->advice();
   const std::string where = discovery_->name() + (problem.empty() ? "" : " (" + problem + ")");
   if (join_timeout_ <= kSilentWait || has_printed_missing_nodes_) {
-    join_failure_ = {(has_lost_it_ ? "the node that coordinates the job was lost, and not found again at "
-                                   : "the other nodes of this job were not found at ") +
+    join_failure_ = {(is_search_after_loss_ ? "the node that coordinates the job was lost, and not found again at "
+                                            : "the other nodes of this job were not found at ") +
                          where + within_join_timeout(join_timeout_) + (advice.empty() ? "" : ": " + advice),
-                     has_lost_it_ ? 1 : to_int(ExitStatus::kTimeout)};
+                     is_search_after_loss_ ? 1 : to_int(ExitStatus::kTimeout)};
     return;
   }
   messages_.print("looking for the other nodes of this job at " + where);
@@ -221,7 +221,7 @@ void ElasticRendezvous::host(const ListenAt& where, const History& history) {
   open_store();
   coordinator_->begin_round(round_, *store_);
   discovery_->announce(coordinator_->port());
-  meet(coordinator_->connect_locally());
+  join(coordinator_->connect_locally());
 }
 
 control::Hello ElasticRendezvous::hello() const {
@@ -239,7 +239,7 @@ control::Hello ElasticRendezvous::hello() const {
           .start_failure = settings_.start_failure};
 }
 
-void ElasticRendezvous::meet(UniqueFd fd) {
+void ElasticRendezvous::join(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) options.secret = settings_.secret;  // the node's own coordinator needs no secret
   options.coordinator = discovery_->name();
@@ -288,7 +288,7 @@ bool ElasticRendezvous::can_restart() const {
 void ElasticRendezvous::announce(FailureNotice notice) {
   const bool hands_over = discovery_ && discovery_->is_lasting() && notice.may_rejoin;
   if (!info_ && coordinator_ && hands_over) {
-    coordinator_->depart();
+    coordinator_->hand_over_coordination();
   } else if (!info_ && coordinator_) {
     coordinator_->refuse(
         {"host " + settings_.host + ", which coordinates the job: " + notice.text, std::max(notice.exit_status, 1)});
@@ -318,12 +318,12 @@ void ElasticRendezvous::leave(bool ended_well) {
   is_leaving_ = true;
 }
 
-void ElasticRendezvous::depart() {
-  if (coordinator_ && !was_replaced_) coordinator_->depart();
+void ElasticRendezvous::hand_over_coordination() {
+  if (coordinator_ && !was_replaced_) coordinator_->hand_over_coordination();
 }
 
 bool ElasticRendezvous::has_left() const {
-  if (discovery_ && !discovery_->is_settled()) return false;
+  if (discovery_ && !discovery_->is_release_done()) return false;
   if (join_failure()) return !coordinator_ || coordinator_->has_informed_all();
   if (!is_leaving_ || !leave_timer_.is_running()) return true;
   if (!first_failure() && !member_->have_all_ended()) return false;

@@ -34,15 +34,15 @@ class ElasticRendezvous : public Rendezvous {
   void ranks_started() override { answer_immediately(true); }
   bool counts_restarts() const override { return true; }
   bool can_restart() const override;
-  void tell(int to, std::string text) override {
-    if (member_) member_->tell(to, std::move(text));
+  void send_text(int to, std::string text) override {
+    if (member_) member_->send_text(to, std::move(text));
   }
   void announce(FailureNotice notice) override;
   const std::optional<FailureNotice>& first_failure() const override;
   void leave(bool ended_well) override;
   bool has_left() const override;
-  void depart() override;
-  bool has_departed() const override { return !discovery_ || discovery_->is_settled(); }
+  void hand_over_coordination() override;
+  bool has_handed_over() const override { return !discovery_ || discovery_->is_release_done(); }
 
  protected:
   virtual std::unique_ptr<CoordinatorDiscovery> make_discovery(CoordinatorDiscovery::Callbacks callbacks);
@@ -56,13 +56,13 @@ class ElasticRendezvous : public Rendezvous {
   void search();
   void host(const ListenAt& where, const History& history);
   void open_store();
-  void meet(UniqueFd fd);
+  void join(UniqueFd fd);
   bool searches_again(const std::string& reason);
   void search_again();
   void watch_search();
   void set_info(const control::Start& start);
   void answer_immediately(bool does);
-  bool was_given_up() const;
+  bool was_excluded() const;
   bool can_return() const;
   control::Hello hello() const;
   std::chrono::milliseconds timeout() const;
@@ -73,7 +73,7 @@ class ElasticRendezvous : public Rendezvous {
   bool answers_immediately_ = false;
   bool has_printed_missing_nodes_ = false;  // in this search
   std::chrono::milliseconds join_timeout_{};
-  bool has_lost_it_ = false;           // this search is for a coordinator that was lost
+  bool is_search_after_loss_ = false;  // this search is for a coordinator that was lost
   bool has_lost_coordinator_ = false;  // the coordinator was silent, and may be reachable again soon
   bool was_replaced_ = false;
   bool has_taken_part_ = false;              // true after the first round with this node

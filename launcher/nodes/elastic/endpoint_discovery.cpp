@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Pause between attempts to resolve a name. Each attempt starts a process.
-constexpr auto kResolveAgain = 1s;
+constexpr auto kResolveInterval = 1s;
 // How long a node that was given up, or that has lost the coordinator, searches for it.
 constexpr std::chrono::milliseconds kRejoinTimeout = 10s;
 
@@ -50,7 +50,7 @@ void EndpointDiscovery::resolve() {
 void EndpointDiscovery::on_resolved(const std::vector<SocketAddress>& addresses) {
   problem_ = addresses.empty() ? "the name " + settings_.master_addr + " cannot be resolved" : "";
   if (addresses.empty()) {
-    timer_.start_in(kResolveAgain, [this] { resolve(); });
+    timer_.start_in(kResolveInterval, [this] { resolve(); });
   } else if (std::none_of(addresses.begin(), addresses.end(), is_own_address) || !try_to_host(addresses)) {
     find();
   }

@@ -26,7 +26,7 @@ class EndpointDiscovery : public CoordinatorDiscovery {
   void announce(std::uint16_t control_port) override;
   // Does nothing, as this coordinator has no successor.
   void record(const History& /*history*/, Change /*change*/, const std::optional<JoinFailure>& /*end*/) override {}
-  bool is_settled() const override { return true; }
+  bool is_release_done() const override { return true; }
   bool is_lasting() const override { return false; }
   std::chrono::milliseconds search_timeout() const override;
   std::string host() const override { return settings_.master_addr; }

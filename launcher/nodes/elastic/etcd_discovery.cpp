@@ -28,7 +28,7 @@ constexpr const char* kForeignAdvice = "; --rdzv_endpoint names the HOST:PORT of
 
 ListenAt listen_at(const std::string& host) {
   const auto addresses = numeric_addresses(host, 0);
-  if (addresses.empty() || !is_own_address(addresses.front())) return {ListenAt::Kind::kEverywhere};
+  if (addresses.empty() || !is_own_address(addresses.front())) return {ListenAt::Kind::kAnyAddress};
   return {ListenAt::Kind::kAddresses, addresses};
 }
 
@@ -39,13 +39,13 @@ EtcdDiscovery::EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings
       settings_(settings),
       callbacks_(std::move(callbacks)),
       etcd_(loop, settings.master_addr, static_cast<std::uint16_t>(settings.master_port)),
-      own_(loop, etcd_, settings.run_id, CoordinatorLease::lease_for(settings.node_timeout),
-           {.on_taken = [this](const std::optional<std::string>& history) { coordinate(history); },
-            .on_missed = [this] { look_again(); },
-            .on_lost =
-                [this](const std::string& reason) {
-                  callbacks_.on_replaced("this node no longer coordinates the job: " + reason);
-                }}) {}
+      own_lease_(loop, etcd_, settings.run_id, CoordinatorLease::lease_for(settings.node_timeout),
+                 {.on_taken = [this](const std::optional<std::string>& history) { coordinate(history); },
+                  .on_missed = [this] { query_later(); },
+                  .on_lost =
+                      [this](const std::string& reason) {
+                        callbacks_.on_replaced("this node no longer coordinates the job: " + reason);
+                      }}) {}
 
 std::string EtcdDiscovery::name() const {
   return "etcd at " + settings_.master_addr + " port " + std::to_string(settings_.master_port);
@@ -60,7 +60,7 @@ std::string EtcdDiscovery::advice() const {
 }
 
 void EtcdDiscovery::search(bool anew, bool has_taken_part) {
-  own_.drop();
+  own_lease_.drop();
   connector_.reset();
   probe_.reset();
   is_repeated_search_ = anew;
@@ -71,18 +71,18 @@ void EtcdDiscovery::search(bool anew, bool has_taken_part) {
   last_contact_ = Clock::now();
   foreign_since_.reset();
   problem_.clear();
-  timer_.start_in(0ms, [this] { look(); });
+  timer_.start_in(0ms, [this] { query(); });
 }
 
-void EtcdDiscovery::look_again() {
-  timer_.start_in(kQueryInterval, [this] { look(); });
+void EtcdDiscovery::query_later() {
+  timer_.start_in(kQueryInterval, [this] { query(); });
 }
 
-void EtcdDiscovery::look() {
+void EtcdDiscovery::query() {
   connector_.reset();
-  etcd_.carry_out({.then = {{Operation::kRead, own_.key()},
-                            {Operation::kRead, own_.history_key()},
-                            {Operation::kRead, own_.end_key()}}},
+  etcd_.carry_out({.then = {{Operation::kRead, own_lease_.key()},
+                            {Operation::kRead, own_lease_.history_key()},
+                            {Operation::kRead, own_lease_.end_key()}}},
                   [this](const std::optional<EtcdOutcome>& outcome) { on_query_reply(outcome); });
 }
 
@@ -98,7 +98,7 @@ void EtcdDiscovery::on_query_reply(const std::optional<EtcdOutcome>& outcome) {
   }
   last_contact_ = Clock::now();
   foreign_since_.reset();
-  const auto entry = outcome->found.find(own_.key());
+  const auto entry = outcome->found.find(own_lease_.key());
   if (entry == outcome->found.end()) {
     on_free(*outcome);
   } else {
@@ -125,40 +125,40 @@ void EtcdDiscovery::on_no_reply() {
                                   std::to_string(search_timeout() / 1s) + " s (" + etcd_.problem() + ")",
                               1});
   } else {
-    look_again();
+    query_later();
   }
 }
 
 // Handles a job without a coordinator. If the job has ended, etcd has the reason; if it continues, etcd has its
 // history.
 void EtcdDiscovery::on_free(const EtcdOutcome& outcome) {
-  if (has_taken_part_ && !outcome.found.contains(own_.history_key())) {
-    const auto entry = outcome.found.find(own_.end_key());
+  if (has_taken_part_ && !outcome.found.contains(own_lease_.history_key())) {
+    const auto entry = outcome.found.find(own_lease_.end_key());
     const auto end = entry == outcome.found.end() ? std::nullopt : parse_end(entry->second.value);
     callbacks_.on_impossible(end.value_or(JoinFailure{"the job has ended without this node", 1}));
   } else if (settings_.start_failure) {
     problem_ = "no node coordinates the job yet, and this node cannot take part";
-    look_again();
+    query_later();
   } else {
-    take({{Condition::kAbsent, own_.key()}});
+    take({{Condition::kAbsent, own_lease_.key()}});
   }
 }
 
 void EtcdDiscovery::on_occupied(const EtcdEntry& entry) {
   const auto record = parse_coordinator_record(entry.value);
   if (!record) {
-    problem_ = "its key " + own_.key() + " does not name the coordinator";
-    look_again();
+    problem_ = "its key " + own_lease_.key() + " does not name the coordinator";
+    query_later();
     return;
   }
   if (own_tokens_.contains(record->token)) {  // from an earlier search, or the reply to an attempt was lost
-    take({{Condition::kRevision, own_.key(), entry.revision}});
+    take({{Condition::kRevision, own_lease_.key(), entry.revision}});
     return;
   }
   record_ = *record;
   problem_ = "the coordinator on host " + record->host + " does not answer";
   if (record->port == 0) {
-    look_again();
+    query_later();
   } else if (record->token == lost_token_) {
     check_lost_coordinator(entry);
   } else {
@@ -172,7 +172,7 @@ void EtcdDiscovery::connect() {
     timer_.cancel();
     callbacks_.on_found(std::move(fd));
   });
-  timer_.start_in(kReachable, [this] { look(); });
+  timer_.start_in(kReachable, [this] { query(); });
 }
 
 // The coordinator that this launcher has lost still owns its key. If it is alive, it renews its lease. If it was
@@ -181,7 +181,7 @@ void EtcdDiscovery::check_lost_coordinator(const EtcdEntry& entry) {
   const bool is_refused = probe_ && probe_->was_refused();
   refusals_ = is_refused ? refusals_ + 1 : 0;
   if (refusals_ >= kMinRefusals && !settings_.start_failure) {
-    take({{Condition::kRevision, own_.key(), entry.revision}});
+    take({{Condition::kRevision, own_lease_.key(), entry.revision}});
     return;
   }
   if (!probe_) probe_ = std::make_unique<Connector>(loop_, record_.host, record_.port, [](const UniqueFd& /*fd*/) {});
@@ -189,7 +189,7 @@ void EtcdDiscovery::check_lost_coordinator(const EtcdEntry& entry) {
     if (lease && lease->left > 0s) {
       on_time_left(lease->left);
     } else {
-      look_again();
+      query_later();
     }
   });
 }
@@ -198,7 +198,7 @@ void EtcdDiscovery::on_time_left(std::chrono::seconds left) {
   const auto end = Clock::now() + left;
   if (!first_end_) first_end_ = end;
   if (end - *first_end_ < kRenewed) {
-    look_again();
+    query_later();
     return;
   }
   lost_token_.clear();
@@ -206,37 +206,37 @@ void EtcdDiscovery::on_time_left(std::chrono::seconds left) {
 }
 
 void EtcdDiscovery::take(std::vector<EtcdCondition> conditions) {
-  if (has_taken_part_) conditions.push_back({Condition::kPresent, own_.history_key()});
+  if (has_taken_part_) conditions.push_back({Condition::kPresent, own_lease_.history_key()});
   probe_.reset();
   const std::string token = random_id();
   own_tokens_.insert(token);
-  own_.take({token, settings_.local_addr.empty() ? etcd_.own_address() : settings_.local_addr, 0},
-            std::move(conditions));
+  own_lease_.take({token, settings_.local_addr.empty() ? etcd_.own_address() : settings_.local_addr, 0},
+                  std::move(conditions));
 }
 
 void EtcdDiscovery::coordinate(const std::optional<std::string>& history) {
-  record_ = own_.record();
+  record_ = own_lease_.record();
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
   const auto stored = history ? parse_history(*history, now) : std::nullopt;
   const History known = stored ? history_for_successor(*stored, now.steady) : History{};
   // The history is written together with the port. So once the others can find this launcher, the history is complete
   // even if this launcher is lost.
-  own_.write_history(to_json(known, settings_.host, now));
+  own_lease_.write_history(to_json(known, settings_.host, now));
   callbacks_.on_host(listen_at(record_.host), known);
 }
 
 void EtcdDiscovery::record(const History& history, Change change, const std::optional<JoinFailure>& end) {
-  if (!own_.is_own()) return;
+  if (!own_lease_.is_own()) return;
   const Clocks now{Clock::now(), std::chrono::system_clock::now()};
   // A launcher that hands over its role is not lost. Before the first round there is no history to continue.
   const bool is_end = change == Change::kEnd || (change == Change::kHandOver && history.rounds == 0);
   const bool is_stored = change == Change::kRound || change == Change::kHandOver;
   if (is_stored && !is_end)
-    own_.write_history(to_json(history, change == Change::kHandOver ? "" : settings_.host, now));
-  if (is_end && end) own_.write_end(to_json(*end));
-  if (is_end) own_.release(CoordinatorLease::Release::kEndOfJob);
-  if (change == Change::kHandOver && !is_end) own_.release(CoordinatorLease::Release::kHandOver);
-  if (change == Change::kLoss) own_.release(CoordinatorLease::Release::kLoss);
+    own_lease_.write_history(to_json(history, change == Change::kHandOver ? "" : settings_.host, now));
+  if (is_end && end) own_lease_.write_end(to_json(*end));
+  if (is_end) own_lease_.release(CoordinatorLease::Release::kEndOfJob);
+  if (change == Change::kHandOver && !is_end) own_lease_.release(CoordinatorLease::Release::kHandOver);
+  if (change == Change::kLoss) own_lease_.release(CoordinatorLease::Release::kLoss);
 }
 
 }  // namespace launcher::elastic

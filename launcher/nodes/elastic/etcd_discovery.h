@@ -24,9 +24,9 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   EtcdDiscovery(EventLoop& loop, const RendezvousSettings& settings, Callbacks callbacks);
 
   void search(bool anew, bool has_taken_part) override;
-  void announce(std::uint16_t control_port) override { own_.set_port(control_port); }
+  void announce(std::uint16_t control_port) override { own_lease_.set_port(control_port); }
   void record(const History& history, Change change, const std::optional<JoinFailure>& end) override;
-  bool is_settled() const override { return own_.is_settled(); }
+  bool is_release_done() const override { return own_lease_.is_release_done(); }
   bool is_lasting() const override { return true; }
   // As long as a coordinator without a connection to etcd keeps its role.
   std::chrono::milliseconds search_timeout() const override {
@@ -40,8 +40,8 @@ class EtcdDiscovery : public CoordinatorDiscovery {
  private:
   using Clock = EventLoop::Clock;
 
-  void look();
-  void look_again();
+  void query();
+  void query_later();
   void on_query_reply(const std::optional<EtcdOutcome>& outcome);
   void on_no_reply();
   bool is_only_foreign();
@@ -57,7 +57,7 @@ class EtcdDiscovery : public CoordinatorDiscovery {
   const RendezvousSettings& settings_;
   Callbacks callbacks_;
   EtcdClient etcd_;
-  CoordinatorLease own_;
+  CoordinatorLease own_lease_;
   std::unique_ptr<Connector> connector_;
   CoordinatorRecord record_;                    // the record that was found last, or this launcher's own
   std::string lost_token_;                      // identifies the lost coordinator, until it renews its lease

@@ -18,7 +18,7 @@
 namespace launcher::elastic {
 namespace {
 
-constexpr std::string_view kStart = "HTTP/1.";
+constexpr std::string_view kStatusLineStart = "HTTP/1.";
 constexpr std::string_view kLineEnd = "\r\n";
 constexpr std::size_t kMaxHead = std::size_t{64} << 10U;
 constexpr std::size_t kMaxChunkLine = 1024;
@@ -117,8 +117,8 @@ bool HttpReplyReader::advance() {
 }
 
 bool HttpReplyReader::read_head() {
-  const std::string_view begin = std::string_view(pending_).substr(0, kStart.size());
-  if (!kStart.starts_with(begin)) {
+  const std::string_view begin = std::string_view(pending_).substr(0, kStatusLineStart.size());
+  if (!kStatusLineStart.starts_with(begin)) {
     const std::string_view shown = beginning(pending_, kShownBytes);
     is_other_protocol_ = true;
     return refuse("the program that answers there does not use HTTP: it sent '" +
@@ -257,7 +257,7 @@ void HttpClient::receive() {
 void HttpClient::finish(HttpReplyReader::State state) {
   if (state == HttpReplyReader::State::kComplete) {
     problem_.clear();
-    conclude(incoming_.reply());
+    report_result(incoming_.reply());
   } else if (state == HttpReplyReader::State::kInvalid) {
     was_other_protocol_ = incoming_.is_other_protocol();
     fail(incoming_.problem());
@@ -267,10 +267,10 @@ void HttpClient::finish(HttpReplyReader::State state) {
 void HttpClient::fail(std::string problem) {
   known_address_.clear();
   problem_ = std::move(problem);
-  conclude(std::nullopt);
+  report_result(std::nullopt);
 }
 
-void HttpClient::conclude(const std::optional<HttpReply>& reply) {
+void HttpClient::report_result(const std::optional<HttpReply>& reply) {
   close();
   const std::optional<HttpReply> kept = reply;  // the next request begins with another one
   const OnReply on_reply = std::move(waiting_.front().on_reply);

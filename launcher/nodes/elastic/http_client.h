@@ -105,7 +105,7 @@ class HttpClient {
   void receive();
   void finish(HttpReplyReader::State state);
   void fail(std::string problem);
-  void conclude(const std::optional<HttpReply>& reply);
+  void report_result(const std::optional<HttpReply>& reply);
   void close();
 
   EventLoop& loop_;

@@ -129,9 +129,9 @@ Rounds::Decisions Rounds::wait_for_next(Id id) {
   const int there = participants();
   const std::string running = "the job runs with " + count_of(static_cast<std::size_t>(there), "node");
   if (there >= options_.max_nodes) {
-    decisions.told.emplace_back(id, running + ", as many as --nnodes allows: this node waits as a spare");
+    decisions.notices.emplace_back(id, running + ", as many as --nnodes allows: this node waits as a spare");
   } else if (!options_.join_restart || is_ending_) {
-    decisions.told.emplace_back(id, running + ": this node waits for its next restart");
+    decisions.notices.emplace_back(id, running + ": this node waits for its next restart");
   } else {
     decisions.stop = "a node has joined on host " + nodes_.at(id).host;
   }
@@ -222,7 +222,7 @@ Rounds::Decisions Rounds::begin() {
   is_ending_ = false;
   for (const auto& [id, node] : nodes_) {
     if (!node.is_ready) continue;
-    for (auto& words : wait_for_next(id).told) decisions.told.push_back(std::move(words));
+    for (auto& words : wait_for_next(id).notices) decisions.notices.push_back(std::move(words));
   }
   return decisions;
 }
@@ -250,7 +250,7 @@ std::string Rounds::cause_to_end(Cause cause, const std::string& host, Time now)
   return "";
 }
 
-std::string Rounds::is_over(Cause cause, const std::string& host, Time now) {
+std::string Rounds::end_round(Cause cause, const std::string& host, Time now) {
   if (phase_ != Phase::kRunning) return "it has ended";
   std::string reason = cause_to_end(cause, host, now);
   if (reason.empty()) {

@@ -91,7 +91,7 @@ class Rounds {
     std::optional<std::string> stop = std::nullopt;  // end the running round for this reason, and begin another one
     std::optional<JoinFailure> end = std::nullopt;   // end the job
     std::vector<std::pair<Id, JoinFailure>> rejected{};
-    std::vector<std::pair<Id, std::string>> told{};  // texts for the users of nodes
+    std::vector<std::pair<Id, std::string>> notices{};  // texts for the users of nodes
   };
 
   Rounds(RoundsOptions options, Time now, const History& history = {});
@@ -101,14 +101,14 @@ class Rounds {
   // The node is ready for round `round` or a later one. If the coordinator was lost just after a round began, only the
   // nodes in that round know its number; the history does not contain this round.
   Decisions ready(Id id, Time now, int round = 0);
-  // The node has left, or is leaving. If it takes part in the running round, that round ends soon, so call is_over(),
-  // too. `is_silent`: it has sent nothing for too long.
+  // The node has left, or is leaving. If it takes part in the running round, that round ends soon, so call
+  // end_round(), too. `is_silent`: it has sent nothing for too long.
   Decisions left(Id id, Time now, bool is_silent = false);
   // All ranks of a node have ended successfully, so no more nodes are accepted.
   void ended_well() { is_ending_ = true; }
   // The current round ends because of an event on `host`. Returns "" when another round follows, else the reason why
   // not.
-  std::string is_over(Cause cause, const std::string& host, Time now);
+  std::string end_round(Cause cause, const std::string& host, Time now);
   Decisions left_out() const;
   // Decisions that depend on time alone; next_time() returns when to call it.
   Decisions at(Time now);

@@ -28,7 +28,7 @@ bool Coordinator::is_end_counted_elsewhere() {
 }
 
 void Coordinator::begin_joining() {
-  if (round_ == 0 && options_.order == NodeOrder::kGiven && !options_.secret) {
+  if (round_ == 0 && options_.order == NodeOrder::kByNodeRank && !options_.secret) {
     torchrun_ = std::make_unique<TorchrunPeers>(
         loop_, *store_, options_.host.run_id,
         TorchrunPeers::Callbacks{.on_arrived =
@@ -78,7 +78,7 @@ void Coordinator::on_hello(Id id, const control::Hello& hello) {
     links_.drop(id);
     return;
   }
-  if (hello.launcher == options_.host.launcher) own_ = id;
+  if (hello.launcher == options_.host.launcher) own_id_ = id;
   if (phase_ == Phase::kRefused) {
     informed_.insert(id);
     send_refusal(id, refusal_);
@@ -122,7 +122,7 @@ void Coordinator::on_leaving(Id id, const control::Leaving& leaving) {
     }
   } else if ((phase_ == Phase::kRunning || phase_ == Phase::kEnding) && ended_.contains(id)) {
     numbers_.erase(id);  // the node does not want to wait for the others
-    asked_.erase(id);
+    unanswered_.erase(id);
     end_when_all_confirmed();
   } else if (phase_ == Phase::kRunning && numbers_.contains(id)) {
     // The node received a signal to stop before it learned that all nodes had arrived.
@@ -160,7 +160,7 @@ void Coordinator::on_gone(Id id, const CoordinatorLinks::Loss& loss) {
                              .time = loss.last,
                              .is_final = true};
   numbers_.erase(number);
-  asked_.erase(id);
+  unanswered_.erase(id);
   add_loss(notice);
   if (phase_ == Phase::kStopping || phase_ == Phase::kStopped) lose_stopped(id, loss);
   if (phase_ == Phase::kDecided) lost_ = notice.text;
@@ -228,7 +228,7 @@ void Coordinator::refuse(const JoinFailure& reason) {
 
 bool Coordinator::has_informed_all() const {
   if (phase_ != Phase::kRefused) return true;
-  if (!reading_.empty() && Clock::now() < acknowledgement_deadline_) return false;
+  if (!refusals_unread_.empty() && Clock::now() < acknowledgement_deadline_) return false;
   return informed_.size() >= static_cast<std::size_t>(options_.host.nnodes) || Clock::now() >= deadline_;
 }
 

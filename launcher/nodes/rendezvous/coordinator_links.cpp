@@ -39,7 +39,7 @@ constexpr auto kDroppedPeerTimeout = 60s;
 // The pause before the next accept() when there is no room for more peers.
 constexpr auto kAcceptPause = 100ms;
 // After this process was suspended, messages from that time are read within this time.
-constexpr auto kRecently = 5s;
+constexpr auto kDelayMemory = 5s;
 
 std::string in_seconds(EventLoop::Clock::duration time) {
   std::array<char, 32> text{};
@@ -179,7 +179,7 @@ std::string CoordinatorLinks::protocol_violation(const Peer& peer, const control
   if (answer == nullptr)
     return settings_.secret ? "has no --rdzv_secret_file, unlike" : "did not answer the challenge of";
   if (settings_.secret && answer->proof.empty()) return "has no --rdzv_secret_file, unlike";
-  const control::Secret::Claim claim{.speaker = control::kNode,
+  const control::Secret::Claim claim{.role = control::kNodeRole,
                                      .own_challenge = answer->challenge,
                                      .other_challenge = peer.challenge,
                                      .session = answer->session,
@@ -208,7 +208,7 @@ bool CoordinatorLinks::welcome(Peer& peer, const control::Answer& answer, std::u
   control::Welcome text{
       .repeated = answer.challenge, .received = received, .reconnect_after = settings_.reconnect_after};
   if (settings_.secret) {
-    text.proof = settings_.secret->proof({.speaker = control::kCoordinator,
+    text.proof = settings_.secret->proof({.role = control::kCoordinatorRole,
                                           .own_challenge = peer.challenge,
                                           .other_challenge = answer.challenge,
                                           .session = answer.session,
@@ -327,7 +327,7 @@ void CoordinatorLinks::give_up(Id id, Peer& peer, Clock::time_point now) {
 
 bool CoordinatorLinks::was_delayed(std::chrono::milliseconds time) const {
   const auto now = Clock::now();
-  return now - next_ping_ >= time || (longest_delay_ >= time && now - delayed_ <= kRecently);
+  return now - next_ping_ >= time || (longest_delay_ >= time && now - delayed_ <= kDelayMemory);
 }
 
 void CoordinatorLinks::ping_all() {
@@ -369,7 +369,7 @@ void CoordinatorLinks::close_unknown_peers(Clock::time_point now) {
 void CoordinatorLinks::on_tick() {
   const auto now = Clock::now();
   const auto own_delay = now - next_ping_;
-  if (own_delay >= longest_delay_ || now - delayed_ > kRecently) {
+  if (own_delay >= longest_delay_ || now - delayed_ > kDelayMemory) {
     longest_delay_ = own_delay;
     delayed_ = now;
   }

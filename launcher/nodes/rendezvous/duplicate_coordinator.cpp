@@ -21,7 +21,7 @@ DuplicateCoordinator::DuplicateCoordinator(EventLoop& loop, Messages& messages, 
   search_ = std::make_unique<CoordinatorSearch>(
       loop_, settings_.host, settings_.port, settings_.hello.nnodes,
       CoordinatorSearch::Callbacks{
-          .on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+          .on_found = [this](UniqueFd fd) { introduce(std::move(fd)); },
           .on_foreign =
               [this] {
                 on_found_({"a store of a program other than ddprun is at " + place() +
@@ -39,7 +39,7 @@ DuplicateCoordinator::~DuplicateCoordinator() = default;
 
 // The other launcher compares both and reports the conflict to both. If this launcher has connected to itself, it
 // receives no message.
-void DuplicateCoordinator::meet(UniqueFd fd) {
+void DuplicateCoordinator::introduce(UniqueFd fd) {
   MemberOptions options{.hello = settings_.hello, .secret = settings_.secret, .coordinator = place()};
   options.timeout = [] { return kDuplicateTimeout; };
   options.is_any_ending = [] { return false; };

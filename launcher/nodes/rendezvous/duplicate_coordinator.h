@@ -39,7 +39,7 @@ class DuplicateCoordinator {
 
  private:
   std::string place() const { return settings_.host + " port " + std::to_string(settings_.port); }
-  void meet(UniqueFd fd);
+  void introduce(UniqueFd fd);
 
   EventLoop& loop_;
   Messages& messages_;

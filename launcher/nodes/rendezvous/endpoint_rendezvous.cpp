@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Pause between attempts to resolve a name. Each attempt starts a process.
-constexpr auto kResolveEndpointAgain = 1s;
+constexpr auto kResolveEndpointInterval = 1s;
 
 JoinFailure torchrun_found_failure(const std::string& place) {
   return {"a torchrun node answers at " + place +
@@ -66,7 +66,7 @@ void EndpointRendezvous::await_name(EventLoop::Clock::duration time, bool is_las
 void EndpointRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) {
   if (!addresses.empty()) name_timer_.cancel();
   if (addresses.empty()) {
-    timer_.start_in(kResolveEndpointAgain, [this] { resolve(); });
+    timer_.start_in(kResolveEndpointInterval, [this] { resolve(); });
   } else if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) {
     host_or_search(addresses);
   } else {

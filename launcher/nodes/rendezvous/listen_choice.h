@@ -23,7 +23,7 @@ struct ListenChoice {
 inline ListenChoice choose_listening(const std::string& master_addr, const std::vector<SocketAddress>& addresses) {
   const std::string everywhere = ": the store listens on all addresses of this machine";
   if (addresses.empty()) {
-    return {{ListenAt::Kind::kEverywhere}, "the name " + master_addr + " cannot be resolved here" + everywhere};
+    return {{ListenAt::Kind::kAnyAddress}, "the name " + master_addr + " cannot be resolved here" + everywhere};
   }
   // On Debian a machine's own name resolves to a loopback address, while the other nodes see a real one.
   const bool is_own_name = numeric_addresses(master_addr, 0).empty() && !master_addr.starts_with("localhost");
@@ -33,13 +33,13 @@ inline ListenChoice choose_listening(const std::string& master_addr, const std::
   });
   if (!own.empty()) return {{ListenAt::Kind::kAddresses, std::move(own)}, ""};
   if (is_loopback(addresses.front())) {
-    return {{ListenAt::Kind::kEverywhere},
+    return {{ListenAt::Kind::kAnyAddress},
             master_addr + " is " + host_in(addresses.front()) +
                 " on this machine, where other machines cannot reach it" + everywhere};
   }
   const std::string number = host_in(addresses.front());
   const std::string shown = number == master_addr ? number : master_addr + " (" + number + ")";
-  return {{ListenAt::Kind::kEverywhere}, shown + " is not an address of this machine" + everywhere};
+  return {{ListenAt::Kind::kAnyAddress}, shown + " is not an address of this machine" + everywhere};
 }
 
 // A note for a job whose launchers meet at `meeting`, listen at `where`, and share no secret; "" when only users of

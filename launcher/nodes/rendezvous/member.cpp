@@ -23,7 +23,7 @@ SideChannel::Connection side_connection(control::ControlLink& link) {
           .is_idle = [&link] { return link.is_idle(); },
           .send =
               [&link](std::string_view bytes) {
-                link.relay_bytes(control::kSideRound, bytes);
+                link.relay_bytes(control::kSideChannelRound, bytes);
                 link.flush();
               }};
 }
@@ -87,7 +87,7 @@ void Member::on_connected(UniqueFd fd, const control::Welcome& welcome, std::str
 
 // A process that ends closes its connections, so this node does not connect again, unless it is already doing so.
 bool Member::on_disconnected(bool is_network) {
-  if (!connector_ || (!is_network && !connector_->is_trying())) return false;
+  if (!connector_ || (!is_network && !connector_->is_connecting())) return false;
   connector_->reconnect();
   return true;
 }
@@ -230,9 +230,9 @@ void Member::close_relay() {
 // Bytes of an earlier round are for the store of that round, so they are dropped.
 void Member::on_relayed(std::uint32_t round, std::string_view bytes) {
   has_received_much_data_ = true;
-  if (round == control::kSideRound) {
+  if (round == control::kSideChannelRound) {
     const auto& channel = options_.side_channel;
-    if (channel && channel->on_coordinator) channel->on_coordinator(bytes);
+    if (channel && channel->on_coordinator_bytes) channel->on_coordinator_bytes(bytes);
     return;
   }
   if (static_cast<int>(round) == round_ && store_channel_ && store_channel_->on_bytes) store_channel_->on_bytes(bytes);
@@ -276,7 +276,7 @@ void Member::on(const control::Ping& ping) {
 }
 
 void Member::on(const control::NodeDropped& /*message*/) {
-  was_left_behind_ = true;
+  was_dropped_ = true;
   if (has_started_) return;  // the decision that was made without this node arrives, too
   if (options_.on_dropped) {
     options_.on_dropped();
@@ -357,7 +357,7 @@ void Member::check_connection(Clock::time_point now) {
                          link_->is_stalled(now, reconnect_after_);
     if (is_lost) {
       connector_->reconnect();
-    } else if (connector_->is_trying() && !connector_->has_asked()) {
+    } else if (connector_->is_connecting() && !connector_->has_asked()) {
       connector_->cancel();  // its present connection works again
     }
   }

@@ -44,7 +44,7 @@ struct MemberOptions {
   // True when a coordinator that was silent for too long may be reachable again, so that this node will return to it:
   // its loss is not final. May be null.
   std::function<bool()> may_come_back{};
-  // A message that tell() sent on another node, or on this one, in the current round. May be null.
+  // A message that send_text() sent on another node, or on this one, in the current round. May be null.
   std::function<void(int from, const std::string& text)> on_message{};
   // The coordinator has given this node up before the round began; may destroy the member. If null, join_failure() has
   // the reason.
@@ -68,7 +68,7 @@ class Member {
   // Whether another round can begin.
   bool is_connected() const { return link_->is_open(); }
   // The coordinator has continued without this node, which was silent for too long.
-  bool was_dropped() const { return was_left_behind_; }
+  bool was_dropped() const { return was_dropped_; }
   // The job runs without this node, which waits for a restart.
   bool is_spare() const { return is_spare_; }
   // This node has heard nothing of the coordinator for too long.
@@ -79,7 +79,7 @@ class Member {
 
   // Sends a text to node `to`, which may be this one, or to all with control::kEveryNode. It is lost if there is no
   // connection or no round runs.
-  void tell(int to, std::string text) {
+  void send_text(int to, std::string text) {
     if (has_started_ && link_->is_open()) link_->send(control::Word{round_, node_, to, std::move(text)});
   }
   // This node's ranks are being stopped. If the round has not begun, the node leaves, and the others may wait for its
@@ -150,7 +150,7 @@ class Member {
   std::shared_ptr<store::StoreChannel> store_channel_;
   // Much data arrived recently. A ping arrives after that data, so this node reports without waiting for one.
   bool has_received_much_data_ = false;
-  bool was_left_behind_ = false;
+  bool was_dropped_ = false;
   bool has_lost_coordinator_ = false;
   bool is_spare_ = false;
   int round_ = 0;

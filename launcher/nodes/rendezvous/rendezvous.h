@@ -46,7 +46,7 @@ struct RendezvousSettings {
   std::optional<JoinFailure> start_failure = std::nullopt;
   // True when a rank of this node is about to fail.
   std::function<bool()> is_any_ending{};
-  // Called with the messages that other nodes, or this one, send with tell().
+  // Called with the messages that other nodes, or this one, send with send_text().
   std::function<void(int from, const std::string& text)> on_message{};
   // Called when another node reports the first failure of the job, or cannot be reached any more. Called again if
   // another failure turns out to be the first.
@@ -121,7 +121,7 @@ class Rendezvous {
 
   // Sends a text to node `to`, which may be this one, or to all others with control::kEveryNode. It is passed to their
   // RendezvousSettings::on_message while the round runs. It may get lost.
-  virtual void tell(int /*to*/, std::string /*text*/) {}
+  virtual void send_text(int /*to*/, std::string /*text*/) {}
   // Informs the other nodes that this one is being stopped, and why; the number of this node is filled in.
   // first_failure() then has the job's first failure. If not all nodes have met, the job ends, unless this node may
   // return.
@@ -139,9 +139,9 @@ class Rendezvous {
   virtual bool has_left() const = 0;
 
   // This launcher is about to end, for any reason. If the other nodes can continue without it, this prepares them; it
-  // is complete when has_departed() is true.
-  virtual void depart() {}
-  virtual bool has_departed() const { return true; }
+  // is complete when has_handed_over() is true.
+  virtual void hand_over_coordination() {}
+  virtual bool has_handed_over() const { return true; }
 };
 
 }  // namespace launcher

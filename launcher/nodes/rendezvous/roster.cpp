@@ -69,7 +69,7 @@ std::optional<JoinFailure> Roster::reason_to_refuse(const Hello& hello) const {
 
 std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
   if (auto reason = reason_to_refuse(hello)) return reason;
-  if ((hello.node_rank == control::kAnyNode) != (order_ != NodeOrder::kGiven) || hello.node_rank >= host_.nnodes) {
+  if ((hello.node_rank == control::kAnyNode) != (order_ != NodeOrder::kByNodeRank) || hello.node_rank >= host_.nnodes) {
     return disagreement("the nodes disagree: " + name(hello) + " does not fit --nnodes " +
                         std::to_string(host_.nnodes));
   }
@@ -89,7 +89,7 @@ std::optional<JoinFailure> Roster::admit(Id id, const Hello& hello) {
                         name(hello) + " came");
   }
   nodes_.emplace(id, Node{hello});
-  if (order_ == NodeOrder::kGiven) by_number_[hello.node_rank] = id;
+  if (order_ == NodeOrder::kByNodeRank) by_number_[hello.node_rank] = id;
   missing_.erase(hello.node_rank);
   ++ready_[-1];
   left_.erase(hello.node_rank);
@@ -125,7 +125,7 @@ bool Roster::is_ready(Id id, int round) const {
 void Roster::remove(Id id) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
-  if (order_ == NodeOrder::kGiven) {
+  if (order_ == NodeOrder::kByNodeRank) {
     left_.insert(found->second.hello.node_rank);
   } else {
     ++left_before_numbering_;
@@ -153,7 +153,7 @@ Roster::MissingNodes Roster::missing_nodes(int round) const {
     there.insert(node.hello.node_rank);
     ++ready;
   }
-  if (order_ != NodeOrder::kGiven) {
+  if (order_ != NodeOrder::kByNodeRank) {
     const int never = host_.nnodes - ready - left_before_numbering_;
     const std::string all = " of " + std::to_string(host_.nnodes) + " nodes";
     if (never > 0) missing.never_arrived = std::to_string(never) + all;
@@ -186,7 +186,7 @@ std::vector<RoleInfo> Roster::role_infos() const {
   int next = 0;
   for (const Id id : in_order()) {
     const Hello& hello = nodes_.at(id).hello;
-    const int number = order_ == NodeOrder::kGiven ? hello.node_rank : next++;
+    const int number = order_ == NodeOrder::kByNodeRank ? hello.node_rank : next++;
     infos[number] = {hello.role, number, hello.local_world_size};
   }
   std::vector<RoleInfo> all;
@@ -199,7 +199,7 @@ std::vector<std::pair<Roster::Id, NodePlace>> Roster::places() const {
   std::vector<std::pair<Id, NodePlace>> places;
   int next = 0;
   for (const Id id : in_order()) {
-    const int number = order_ == NodeOrder::kGiven ? nodes_.at(id).hello.node_rank : next++;
+    const int number = order_ == NodeOrder::kByNodeRank ? nodes_.at(id).hello.node_rank : next++;
     places.emplace_back(id, NodePlace{number, host_.nnodes, ranks.at(static_cast<std::size_t>(number))});
   }
   return places;

@@ -16,7 +16,7 @@
 
 namespace launcher {
 
-enum class NodeOrder : std::uint8_t { kGiven, kArrival, kHostName };
+enum class NodeOrder : std::uint8_t { kByNodeRank, kArrival, kHostName };
 
 class Roster {
  public:

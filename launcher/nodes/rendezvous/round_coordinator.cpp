@@ -17,7 +17,7 @@ constexpr auto kReturnMargin = 500ms;
 // How long a rank whose peers have lost it may take to end, for example to write a core file of many gigabytes; and how
 // often the nodes are asked during that time.
 constexpr auto kVerdictTearDown = 60s;
-constexpr auto kAskAgain = 100ms;
+constexpr auto kCauseQueryInterval = 100ms;
 
 }  // namespace
 
@@ -40,14 +40,14 @@ RoundCoordinator::RoundCoordinator(EventLoop& loop, Messages& messages, Coordina
               .on_gone =
                   [this](Id id, const CoordinatorLinks::Loss& loss) {
                     close_relay(id);
-                    reading_.erase(id);
+                    refusals_unread_.erase(id);
                     expect_again(id, loss);
                     on_gone(id, loss);
                   },
               .on_unknown_peer = [&messages](const std::string& text) { messages.print(text); },
               .timeout = options_.timeout}) {
   if (!options_.side_channel) return;
-  options_.side_channel->to_members = [this](auto bytes) { links_.relay_to_all(control::kSideRound, bytes); };
+  options_.side_channel->to_members = [this](auto bytes) { links_.relay_to_all(control::kSideChannelRound, bytes); };
   options_.side_channel->members = [this] { return others_; };
 }
 
@@ -73,7 +73,7 @@ void RoundCoordinator::begin_round(int round, store::StoreServer& store) {
   numbers_.clear();
   store_channels_.clear();  // the store of the previous round is closed
   ended_.clear();
-  asked_.clear();
+  unanswered_.clear();
   uninformed_.clear();
   cut_off_.clear();
   first_failure_ = {};
@@ -93,7 +93,7 @@ void RoundCoordinator::on_message(Id id, const control::Message& message) {
 
 // Drops bytes of an earlier round, which are for the store of that round.
 void RoundCoordinator::on_relayed(Id id, std::uint32_t round, std::string_view bytes) {
-  if (round == control::kSideRound) return on_side_channel(id, bytes);
+  if (round == control::kSideChannelRound) return on_side_channel(id, bytes);
   if (static_cast<int>(round) != round_ || !numbers_.contains(id)) return;
   if (!store_channels_.contains(id)) store_->proxies().add(id, "a client on " + name(id), store_channel_to(id));
   if (!store_->proxies().on_received(id, bytes))
@@ -121,7 +121,7 @@ void RoundCoordinator::close_relay(Id id) {
 
 // A connected node receives the refusal, even if its connection has to be replaced first.
 void RoundCoordinator::send_refusal(Id id, const JoinFailure& reason) {
-  if (id != own_) reading_.insert(id);
+  if (id != own_id_) refusals_unread_.insert(id);
   links_.send(id, control::Refusal{reason});
 }
 
@@ -143,8 +143,8 @@ void RoundCoordinator::set_acknowledgement_deadline() {
 void RoundCoordinator::on_side_channel(Id id, std::string_view bytes) const {
   const auto number = numbers_.find(id);
   const auto& channel = options_.side_channel;
-  if (number != numbers_.end() && channel && channel->on_member)
-    channel->on_member(number->second, links_.steady_difference(id), bytes);
+  if (number != numbers_.end() && channel && channel->on_member_bytes)
+    channel->on_member_bytes(number->second, links_.steady_difference(id), bytes);
 }
 
 void RoundCoordinator::on(Id id, const control::Failed& failed) {
@@ -169,7 +169,7 @@ void RoundCoordinator::on(Id id, const control::CoordinatorSilent& given_up) {
   FailureNotice notice = given_up.notice;
   notice.time -= links_.clock_offset(id);
   numbers_.erase(id);
-  asked_.erase(id);
+  unanswered_.erase(id);
   add_failure(std::move(notice));
 }
 
@@ -183,8 +183,8 @@ void RoundCoordinator::add_failure(FailureNotice notice) {
     ask_all();
   } else if (!had_cause && first_failure_.has_cause()) {
     ask_all();  // now the nodes must stop their ranks
-  } else if (asked_.empty()) {
-    conclude();
+  } else if (unanswered_.empty()) {
+    decide_when_ready();
   }
 }
 
@@ -192,12 +192,12 @@ void RoundCoordinator::add_failure(FailureNotice notice) {
 // failed first may still be ending, and would be stopped with the others.
 void RoundCoordinator::ask_all() {
   cancel_timers();
-  asked_.clear();
+  unanswered_.clear();
   is_any_ending_ = false;
   control::FailureQuery inquiry{.round = round_};
   if (first_failure_.has_cause()) inquiry.stop_because = first_failure_.first();
   for (const auto& [id, number] : numbers_) {
-    asked_.insert(id);
+    unanswered_.insert(id);
     links_.send(id, inquiry);
   }
 }
@@ -210,15 +210,15 @@ void RoundCoordinator::add_loss(const FailureNotice& notice) {
     end_when_all_confirmed();
   } else if (phase_ != Phase::kDeciding || !first_failure_.has_cause()) {
     add_failure(notice);
-  } else if (asked_.empty()) {
-    conclude();
+  } else if (unanswered_.empty()) {
+    decide_when_ready();
   }
 }
 
 void RoundCoordinator::on(Id id, const control::Report& report) {
   const auto number = numbers_.find(id);
   if (report.round != round_ || number == numbers_.end()) return;
-  asked_.erase(id);
+  unanswered_.erase(id);
   end_when_all_confirmed();
   if (phase_ != Phase::kDeciding) return;
   is_any_ending_ = is_any_ending_ || report.is_any_ending;
@@ -231,23 +231,23 @@ void RoundCoordinator::on(Id id, const control::Report& report) {
   }
   if (!had_cause && first_failure_.has_cause()) {
     ask_all();
-  } else if (asked_.empty()) {
-    conclude();
+  } else if (unanswered_.empty()) {
+    decide_when_ready();
   }
 }
 
-void RoundCoordinator::conclude() {
+void RoundCoordinator::decide_when_ready() {
   if (phase_ != Phase::kDeciding) return;
   cancel_timers();
   if (!first_failure_.has_cause() && is_any_ending_ && Clock::now() < deadline_) {
-    call_after(kAskAgain, &RoundCoordinator::ask_all);
+    call_after(kCauseQueryInterval, &RoundCoordinator::ask_all);
   } else {
     decide();
   }
 }
 
 void RoundCoordinator::decide() {
-  const FailureNotice first = judge(*first_failure_.first());
+  const FailureNotice first = decide_outcome(*first_failure_.first());
   phase_ = first.stop_signal != 0 ? Phase::kStopping : Phase::kDecided;
   ended_.clear();
   stop_status_ = 0;
@@ -289,20 +289,20 @@ void RoundCoordinator::lose_stopped(Id id, const CoordinatorLinks::Loss& loss) {
 void RoundCoordinator::ask_all_to_confirm(Phase phase) {
   cancel_timers();
   phase_ = phase;
-  asked_.clear();
-  for (const auto& [id, number] : numbers_) asked_.insert(id);
+  unanswered_.clear();
+  for (const auto& [id, number] : numbers_) unanswered_.insert(id);
   for (const auto& [id, number] : numbers_) links_.send(id, control::FailureQuery{.round = round_});
   call_after(kSilentWait, &RoundCoordinator::print_silent_nodes);
   end_when_all_confirmed();
 }
 
 void RoundCoordinator::print_silent_nodes() {
-  const std::string names = ddp::detail::joined(asked_, ", ", [this](Id id) { return name(id); });
+  const std::string names = ddp::detail::joined(unanswered_, ", ", [this](Id id) { return name(id); });
   links_.send_to_all(control::Waiting{"waiting for " + names + " at the end of the job: no answer yet"});
 }
 
 void RoundCoordinator::end_when_all_confirmed() {
-  if (!asked_.empty() || (phase_ != Phase::kEnding && phase_ != Phase::kStopped)) return;
+  if (!unanswered_.empty() || (phase_ != Phase::kEnding && phase_ != Phase::kStopped)) return;
   cancel_timers();
   if (phase_ == Phase::kEnding) {
     end_round();
@@ -317,10 +317,10 @@ void RoundCoordinator::end_stop() {
   links_.send_to_all(control::AllStopped{round_, stop_status_});
 }
 
-void RoundCoordinator::on(Id id, const control::Acknowledged& heard) {
-  reading_.erase(id);
+void RoundCoordinator::on(Id id, const control::Acknowledged& acknowledged) {
+  refusals_unread_.erase(id);
   cut_off_.erase(id);
-  if (heard.round == round_) uninformed_.erase(id);
+  if (acknowledged.round == round_) uninformed_.erase(id);
 }
 
 // Forwards a text unchanged; only the sender's number is filled in.

@@ -48,7 +48,7 @@ struct CoordinatorOptions {
   std::string rendezvous_address{};  // "host0:29500", for messages
   ListenAt where{};
   std::optional<control::Secret> secret = std::nullopt;
-  NodeOrder order = NodeOrder::kGiven;
+  NodeOrder order = NodeOrder::kByNodeRank;
   std::chrono::milliseconds join_timeout{900'000};
   std::chrono::milliseconds node_timeout = kNodeTimeout;  // a node that is silent for so long is lost
   std::function<std::chrono::milliseconds()> timeout{};   // how long this launcher may be silent
@@ -77,7 +77,7 @@ class RoundCoordinator {
   virtual bool has_informed_all() const = 0;
   // True when all connected nodes know how the round ended, or when the time for that has expired.
   bool have_all_acknowledged() const {
-    const bool is_known = uninformed_.empty() && reading_.empty();
+    const bool is_known = uninformed_.empty() && refusals_unread_.empty();
     const bool may_come = (!cut_off_.empty() && Clock::now() < cut_off_until_) || awaits_lost_nodes();
     const bool is_stop = phase_ == Phase::kStopping || phase_ == Phase::kStopped;
     return phase_ != Phase::kEnding && !is_stop && !may_come && (is_known || Clock::now() >= acknowledgement_deadline_);
@@ -108,7 +108,7 @@ class RoundCoordinator {
   // "node 1 (host b)", for messages.
   virtual std::string name(Id id) const = 0;
   virtual void forget_round() {}
-  virtual FailureNotice judge(FailureNotice first) { return first; }
+  virtual FailureNotice decide_outcome(FailureNotice first) { return first; }
   virtual void on_success() {}
   // A node was lost after all ranks had ended well, but before the node confirmed that. Returns whether the others end
   // well without it.
@@ -147,10 +147,10 @@ class RoundCoordinator {
   std::map<Id, int> numbers_;     // the node numbers in the running round
   std::size_t others_ = 0;        // launchers in this round besides this one
   std::set<Id> ended_;            // nodes whose ranks have ended well, or were stopped
-  std::set<Id> asked_;            // nodes that have not answered yet
+  std::set<Id> unanswered_;       // nodes that have not answered yet
   std::set<Id> uninformed_;       // nodes that have not learned of the round's end yet
-  std::set<Id> reading_;          // nodes that have not learned of their refusal yet
-  std::optional<Id> own_;         // this launcher's node
+  std::set<Id> refusals_unread_;  // nodes that have not learned of their refusal yet
+  std::optional<Id> own_id_;      // this launcher's node
   Clock::time_point deadline_{};  // when to stop to inform nodes, or to wait for a cause
   Clock::time_point acknowledgement_deadline_{};  // when all nodes must have learned how the round or the job ends
   std::vector<EventLoop::TimerId> timers_;        // the timers of the present phase
@@ -171,7 +171,7 @@ class RoundCoordinator {
   void on(Id id, const control::Failed& failed);
   void on(Id id, const control::CoordinatorSilent& given_up);
   void on(Id id, const control::Report& report);
-  void on(Id id, const control::Acknowledged& heard);
+  void on(Id id, const control::Acknowledged& acknowledged);
   void on(Id id, const control::Stopped& stopped);
   void on(Id id, const control::Ended& ended);
   void on(Id id, const control::Word& word);
@@ -180,7 +180,7 @@ class RoundCoordinator {
   void print_running_nodes();
   void expect_again(Id id, const CoordinatorLinks::Loss& loss);
   void ask_all();
-  void conclude();
+  void decide_when_ready();
   void decide();
   void await_acknowledgements();
   void print_silent_nodes();

@@ -44,19 +44,19 @@ void SessionConnector::drop_attempt() {
 void SessionConnector::begin(UniqueFd fd) {
   address_.length = sizeof address_.storage;
   ::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&address_.storage), &address_.length);
-  is_trying_ = true;
-  shake_hands(std::move(fd));
+  is_connecting_ = true;
+  start_handshake(std::move(fd));
 }
 
 void SessionConnector::reconnect() {
-  if (is_trying_) return;
-  is_trying_ = true;
+  if (is_connecting_) return;
+  is_connecting_ = true;
   connect();
 }
 
 void SessionConnector::cancel() {
   drop_attempt();
-  is_trying_ = false;
+  is_connecting_ = false;
 }
 
 void SessionConnector::try_again(EventLoop::Clock::duration pause) {
@@ -89,11 +89,11 @@ void SessionConnector::on_connect_outcome() {
     try_again(kPause);
   } else {
     set_connection_options(fd.get());
-    shake_hands(std::move(fd));
+    start_handshake(std::move(fd));
   }
 }
 
-void SessionConnector::shake_hands(UniqueFd fd) {
+void SessionConnector::start_handshake(UniqueFd fd) {
   coordinator_challenge_.clear();
   attempt_ = std::make_unique<control::ControlLink>(
       loop_, std::move(fd),
@@ -134,7 +134,7 @@ void SessionConnector::on(const control::Challenge& challenge) {
                          .is_new = callbacks_.received() == 0 && callbacks_.acknowledged() == 0,
                          .attempt = ++attempts_};
   if (settings_.secret) {
-    answer.proof = settings_.secret->proof({.speaker = control::kNode,
+    answer.proof = settings_.secret->proof({.role = control::kNodeRole,
                                             .own_challenge = node_challenge_,
                                             .other_challenge = coordinator_challenge_,
                                             .session = session_,
@@ -151,7 +151,7 @@ void SessionConnector::on(const control::Welcome& welcome) {
          to_int(ExitStatus::kLauncherError)});
     return;
   }
-  const control::Secret::Claim claim{.speaker = control::kCoordinator,
+  const control::Secret::Claim claim{.role = control::kCoordinatorRole,
                                      .own_challenge = coordinator_challenge_,
                                      .other_challenge = node_challenge_,
                                      .session = session_,
@@ -168,7 +168,7 @@ void SessionConnector::on(const control::Welcome& welcome) {
   }
   UniqueFd fd = attempt_->release();
   const std::string rest = attempt_->take_rest();
-  is_trying_ = false;
+  is_connecting_ = false;
   has_asked_ = false;
   drop_attempt();
   replaced_.clear();
@@ -186,14 +186,14 @@ void SessionConnector::refuse_version() {
 
 void SessionConnector::refuse(const JoinFailure& reason) {
   drop_attempt();
-  is_trying_ = false;
+  is_connecting_ = false;
   const auto on_refused = callbacks_.on_refused;
   on_refused(reason);
 }
 
 void SessionConnector::end(const std::string& reason) {
   drop_attempt();
-  is_trying_ = false;
+  is_connecting_ = false;
   const auto on_ended = callbacks_.on_ended;
   on_ended(reason);
 }

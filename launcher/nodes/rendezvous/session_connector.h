@@ -54,13 +54,13 @@ class SessionConnector {
   void reconnect();
   // Ends the attempt, because it is no longer needed. Must not be called after on_asking.
   void cancel();
-  bool is_trying() const { return is_trying_; }
+  bool is_connecting() const { return is_connecting_; }
   bool has_asked() const { return has_asked_; }
 
  private:
   void connect();
   void on_connect_outcome();
-  void shake_hands(UniqueFd fd);
+  void start_handshake(UniqueFd fd);
   void on_message(const control::Message& message);
   void on(const control::Challenge& challenge);
   void on(const control::Welcome& welcome);
@@ -75,7 +75,7 @@ class SessionConnector {
   Callbacks callbacks_;
   std::string session_;
   SocketAddress address_{};
-  bool is_trying_ = false;
+  bool is_connecting_ = false;
   bool has_asked_ = false;
   int attempts_ = 0;  // the number of attempts that have sent a request
   UniqueFd connecting_;

@@ -105,7 +105,7 @@ std::chrono::milliseconds StaticRendezvous::remaining_join_time() {
 void StaticRendezvous::search() {
   search_ = std::make_unique<CoordinatorSearch>(
       loop_, settings_.master_addr, static_cast<std::uint16_t>(master_port_), settings_.nnodes,
-      CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { meet(std::move(fd)); },
+      CoordinatorSearch::Callbacks{.on_found = [this](UniqueFd fd) { join(std::move(fd)); },
                                    .on_foreign = [this] { on_foreign_store(); },
                                    .on_other_service =
                                        [this](const std::string& text) {
@@ -156,14 +156,14 @@ control::Hello StaticRendezvous::hello() const {
           .nnodes = settings_.nnodes,
           .node_rank = own_number(),
           .run_id = settings_.run_id,
-          .backend = order() == NodeOrder::kGiven ? "static" : "c10d",
+          .backend = order() == NodeOrder::kByNodeRank ? "static" : "c10d",
           .max_restarts = settings_.max_restarts,
           .local_world_size = settings_.local_world_size,
           .role = settings_.role,
           .start_failure = settings_.start_failure};
 }
 
-void StaticRendezvous::meet(UniqueFd fd) {
+void StaticRendezvous::join(UniqueFd fd) {
   MemberOptions options{.hello = hello(), .is_local = coordinator_ != nullptr};
   if (!coordinator_) {
     options.secret = settings_.secret;  // the node's own coordinator needs no secret
@@ -312,7 +312,7 @@ void StaticRendezvous::on_resolved(const std::vector<SocketAddress>& addresses) 
     on_taken_port(error.what());
     return;
   }
-  const bool is_elsewhere = settings_.has_master_addr && listen_at_.kind == ListenAt::Kind::kEverywhere;
+  const bool is_elsewhere = settings_.has_master_addr && listen_at_.kind == ListenAt::Kind::kAnyAddress;
   if (is_elsewhere && !addresses.empty() && !is_loopback(addresses.front())) search_duplicate();
 }
 
@@ -361,7 +361,7 @@ void StaticRendezvous::print_join_hint() {
 
 void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   ListenChoice choice = choose_listening(settings_.master_addr, addresses);
-  if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kEverywhere}, ""};
+  if (!settings_.has_master_addr) choice = {{ListenAt::Kind::kAnyAddress}, ""};
   if (!choice.note.empty()) messages_.print(choice.note);
   listen_at_ = choice.where;
   print_join_hint();
@@ -377,7 +377,7 @@ void StaticRendezvous::host(const std::vector<SocketAddress>& addresses) {
   coordinator_ = std::make_unique<Coordinator>(loop_, messages_, std::move(options));
   open_store();
   coordinator_->begin_round(round_, *store_);
-  meet(coordinator_->connect_locally());
+  join(coordinator_->connect_locally());
   // Each node needs one connection, and another one while it asks the store where to connect. The rest is for the
   // launcher itself.
   const int needed = 2 * settings_.nnodes + 64;

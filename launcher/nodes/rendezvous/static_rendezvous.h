@@ -41,8 +41,8 @@ class StaticRendezvous : public Rendezvous {
   store::StoreServer* store() override { return store_ ? &*store_ : nullptr; }
   void ranks_started() override { answer_immediately(true); }
   bool can_restart() const override;
-  void tell(int to, std::string text) override {
-    if (member_) member_->tell(to, std::move(text));
+  void send_text(int to, std::string text) override {
+    if (member_) member_->send_text(to, std::move(text));
   }
   void announce(FailureNotice notice) override;
   const std::optional<FailureNotice>& first_failure() const override;
@@ -58,7 +58,7 @@ class StaticRendezvous : public Rendezvous {
   void resolve();
   // Called when the store is torchrun's.
   virtual void on_foreign_store();
-  virtual NodeOrder order() const { return NodeOrder::kGiven; }
+  virtual NodeOrder order() const { return NodeOrder::kByNodeRank; }
   virtual int own_number() const { return settings_.node_rank; }
   // Searches for the launcher that hosts the store, or finds out whether this one hosts it. May be called again.
   virtual void begin_search();
@@ -85,7 +85,7 @@ class StaticRendezvous : public Rendezvous {
   std::chrono::milliseconds timeout() const {
     return answers_immediately_ ? settings_.node_timeout : std::chrono::milliseconds(30'000);
   }
-  void meet(UniqueFd fd);
+  void join(UniqueFd fd);
   void set_info(const NodePlace& place);
   control::Hello hello() const;
   bool search_again(const std::string& reason);

@@ -14,9 +14,9 @@ namespace launcher::store {
 namespace {
 
 // A value of at least this size is shared with the reply, not copied.
-constexpr std::size_t kShareFrom = 128;
+constexpr std::size_t kMinSharedBytes = 128;
 // If so many bytes of a piece were sent, the rest is moved to its beginning.
-constexpr std::size_t kForgetRepliesFrom = std::size_t{64} << 10;
+constexpr std::size_t kMinCompactedBytes = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ std::string& ReplyQueue::packed(std::size_t size) {
 }
 
 void ReplyQueue::add(const Value& bytes) {
-  if (bytes->size() < kShareFrom) {
+  if (bytes->size() < kMinSharedBytes) {
     packed(bytes->size()).append(*bytes);
     return;
   }
@@ -77,7 +77,7 @@ std::string ReplyQueue::take(std::size_t size) {
 // If a peer reads slowly, the piece to which replies are appended may never become empty, so its sent part is removed.
 void ReplyQueue::forget_sent() {
   std::string& own = pieces_.front().own;
-  if (sent_bytes_of_first_ < kForgetRepliesFrom || sent_bytes_of_first_ < own.size() / 2 || own.empty()) return;
+  if (sent_bytes_of_first_ < kMinCompactedBytes || sent_bytes_of_first_ < own.size() / 2 || own.empty()) return;
   own.erase(0, sent_bytes_of_first_);
   own_bytes_ -= sent_bytes_of_first_;
   sent_bytes_of_first_ = 0;
@@ -99,13 +99,13 @@ void ReplyQueue::drop_sent(std::size_t count) {
   }
 }
 
-std::vector<ConnectionId> ReplyRouter::take_woken() {
-  return std::exchange(woken_, {});
+std::vector<ConnectionId> ReplyRouter::take_ready_connections() {
+  return std::exchange(ready_connections_, {});
 }
 
 ReplyQueue& ReplyRouter::replies_of(ConnectionId to) {
   ReplyQueue& replies = *queues_.at(to);
-  if (replies.is_empty()) woken_.push_back(to);
+  if (replies.is_empty()) ready_connections_.push_back(to);
   return replies;
 }
 

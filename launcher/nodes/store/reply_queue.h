@@ -64,7 +64,7 @@ class ReplyRouter : public ReplySink {
   void add(ConnectionId id, ReplyQueue& replies) { queues_.emplace(id, &replies); }
   void remove(ConnectionId id) { queues_.erase(id); }
   // Returns the connections whose queue was empty before; some may be closed by now.
-  std::vector<ConnectionId> take_woken();
+  std::vector<ConnectionId> take_ready_connections();
 
   void send_u8(ConnectionId to, std::uint8_t value) override;
   void send_u32(ConnectionId to, std::uint32_t value) override;
@@ -76,7 +76,7 @@ class ReplyRouter : public ReplySink {
   ReplyQueue& replies_of(ConnectionId to);
 
   std::unordered_map<ConnectionId, ReplyQueue*> queues_;
-  std::vector<ConnectionId> woken_;
+  std::vector<ConnectionId> ready_connections_;
 };
 
 }  // namespace launcher::store

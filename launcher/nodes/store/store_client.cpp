@@ -139,7 +139,7 @@ void StoreClient::on_connected(UniqueFd fd) {
   fd_ = std::move(fd);
   state_ = State::kConnected;
   loop_.add(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_event(events); });
-  if (silence_) timer_.start_in(*silence_, [this] { send_probe(); });
+  if (probe_delay_) timer_.start_in(*probe_delay_, [this] { send_probe(); });
   send_pending();
 }
 

@@ -50,7 +50,7 @@ class StoreClient {
   // If nothing was answered for `time` after the connection, sends a line of text: servers of text protocols send
   // nothing before they receive one. Later answers of a store that was only slow are not used, because the store may
   // have taken the line for requests.
-  void probe_after(std::chrono::milliseconds time) { silence_ = time; }
+  void probe_after(std::chrono::milliseconds time) { probe_delay_ = time; }
   bool has_probed() const { return has_probed_; }
   // The other program that listens instead of a store, according to what it sent; "" as long as it may be a store.
   const std::string& other_service() const { return other_service_; }
@@ -84,7 +84,7 @@ class StoreClient {
   std::string outgoing_;
   std::string incoming_;
   std::deque<Reply> replies_;
-  std::optional<std::chrono::milliseconds> silence_;  // after which a line is sent
+  std::optional<std::chrono::milliseconds> probe_delay_;  // after which a line is sent
   bool has_probed_ = false;
   std::string other_service_;
   EventLoop::Timer timer_{loop_};

@@ -84,7 +84,7 @@ StoreServer::StoreServer(EventLoop& loop, Messages& messages, ServerOptions opti
       budget_(std::make_shared<MemoryBudget>(memory_limit())),
       proxies_(
           store_, router_, budget_,
-          {.on_answered = [this] { flush_woken(); },
+          {.on_answered = [this] { flush_ready_connections(); },
            .on_refused = [this](const std::string& name, const std::string& reason) { print_refused(name, reason); }}) {
 }
 
@@ -189,7 +189,7 @@ void StoreServer::on_event(ConnectionId id, std::uint32_t events) {
   } catch (const std::bad_alloc&) {
     refuse(connection, "there is not enough memory for its request (ulimit -v, or the container's limit)");
   }
-  flush_woken();
+  flush_ready_connections();
   if (connection.broken) {
     close(id);
   } else {
@@ -257,8 +257,8 @@ void StoreServer::update_interest(Connection& connection) {
 }
 
 // Sends the replies that one event produced, with one call for each connection.
-void StoreServer::flush_woken() {
-  for (auto woken = router_.take_woken(); !woken.empty(); woken = router_.take_woken()) {
+void StoreServer::flush_ready_connections() {
+  for (auto woken = router_.take_ready_connections(); !woken.empty(); woken = router_.take_ready_connections()) {
     for (const ConnectionId id : woken) {
       const auto found = connections_.find(id);
       if (found == connections_.end()) {

@@ -81,7 +81,7 @@ class StoreServer {
   // Sets a key as a client would. It may also be a key that clients of torch cannot write.
   void set(const std::string& key, std::string value) {
     store_.set(key, std::move(value), router_);
-    flush_woken();
+    flush_ready_connections();
   }
   std::size_t connections() const { return connections_.size(); }
   // The clients of other nodes that connect through their launchers.
@@ -108,7 +108,7 @@ class StoreServer {
   void print_refused(const std::string& name, const std::string& reason);
   void close(ConnectionId id);
 
-  void flush_woken();
+  void flush_ready_connections();
 
   EventLoop& loop_;
   Messages& messages_;

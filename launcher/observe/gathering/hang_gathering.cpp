@@ -27,7 +27,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // How long node 0 waits until all nodes have reported their ranks; and how long a node waits for node 0's verdict.
-constexpr auto kGathering = 3s;
+constexpr auto kGatheringTimeout = 3s;
 constexpr auto kSampleAnswer = 6s;
 // The other nodes check their ranks at other moments and at longer intervals, so a part of the timeout is enough.
 constexpr double kMinIdleShare = 0.6;
@@ -48,8 +48,8 @@ json json_within_limit(const RankView& view, std::uint64_t now) {
 
 }  // namespace
 
-SampleExchange::SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> tell)
-    : node_(node), nodes_(nodes), send_(std::move(tell)) {}
+SampleExchange::SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> send_text)
+    : node_(node), nodes_(nodes), send_(std::move(send_text)) {}
 
 void SampleExchange::send(const std::vector<RankSample>& samples) {
   const auto now = EventLoop::Clock::now();
@@ -83,7 +83,7 @@ HangGathering::HangGathering(EventLoop& loop, HangGatheringOptions options)
     : loop_(loop), options_(std::move(options)) {}
 
 void HangGathering::send(int to, const json& word) {
-  options_.tell(to, json_text(word, /*ensure_ascii=*/true));
+  options_.send_text(to, json_text(word, /*ensure_ascii=*/true));
 }
 
 void HangGathering::ask(milliseconds timeout) {
@@ -124,7 +124,7 @@ void HangGathering::on_verdict(const json& word) {
                                 .sentence = printable(word.at("sentence").get_ref<const std::string&>())},
                     .idle = microseconds(word.at("idle").get<std::int64_t>()),
                     .is_shown_elsewhere = options_.node != kNodeZero && word.at("shown").get<bool>(),
-                    .views = std::exchange(judged_, {})};
+                    .views = std::exchange(diagnosed_views_, {})};
   if (word.contains("waiter")) report.verdict.waiter = word.at("waiter").get<int>();
   if (options_.reports) options_.on_report(report);
 }
@@ -146,7 +146,7 @@ void HangGathering::begin(milliseconds timeout) {
   views_.clear();
   complete_.clear();
   ++number_;
-  timer_.start_in(kGathering, [this] { judge_all(); });
+  timer_.start_in(kGatheringTimeout, [this] { diagnose_all(); });
   for (int node = 0; node < options_.nodes; ++node) send(node, {{"hang", "look"}, {"number", number_}});
 }
 
@@ -169,7 +169,7 @@ void HangGathering::take(int from, const json& word) {
   complete_.insert(from);
   if (static_cast<int>(complete_.size()) < options_.nodes) return;
   timer_.cancel();
-  judge_all();
+  diagnose_all();
 }
 
 std::string HangGathering::absent_nodes() const {
@@ -180,15 +180,15 @@ std::string HangGathering::absent_nodes() const {
   return text.empty() ? text : "; " + text + " did not report its ranks";
 }
 
-void HangGathering::judge_all() {
+void HangGathering::diagnose_all() {
   gathers_ = false;
   // The views are kept here, because another gathering may begin before this node has received the verdict.
-  judged_ = take_views();
-  const std::uint64_t idle = idle_time(judged_);
+  diagnosed_views_ = take_views();
+  const std::uint64_t idle = idle_time(diagnosed_views_);
   const auto limit = static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(timeout_).count());
   json word{{"hang", "verdict"}};
   if (static_cast<double>(idle) >= kMinIdleShare * static_cast<double>(limit)) {
-    Verdict verdict = judge(judged_, ddp::detail::page_clock());
+    Verdict verdict = diagnose_hang(diagnosed_views_, ddp::detail::page_clock());
     verdict.culprits.resize(std::min(verdict.culprits.size(), kMaxCulprits));
     word.update({{"kind", static_cast<int>(verdict.kind)},
                  {"culprits", verdict.culprits},

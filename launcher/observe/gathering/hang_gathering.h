@@ -23,8 +23,8 @@ namespace launcher {
 
 class SampleExchange {
  public:
-  // `tell`: see Rendezvous::tell().
-  SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> tell);
+  // `send_text`: see Rendezvous::send_text().
+  SampleExchange(int node, int nodes, std::function<void(int to, std::string text)> send_text);
 
   // Sends this node's samples to node 0. With very many nodes, some samples are skipped.
   void send(const std::vector<RankSample>& samples);
@@ -44,8 +44,8 @@ class SampleExchange {
 struct HangGatheringOptions {
   int node = 0;  // this node's number
   int nodes = 1;
-  // Sends a text to another node, or to this one; see Rendezvous::tell().
-  std::function<void(int to, std::string text)> tell{};
+  // Sends a text to another node, or to this one; see Rendezvous::send_text().
+  std::function<void(int to, std::string text)> send_text{};
   // Returns the present state of this node's ranks; empty while they are not expected to make progress.
   std::function<std::vector<RankView>()> views{};
   // Whether this node reports hangs.
@@ -73,7 +73,7 @@ class HangGathering {
   void begin(std::chrono::milliseconds timeout);
   void answer(int number);
   void take(int from, const nlohmann::json& word);
-  void judge_all();
+  void diagnose_all();
   void on_verdict(const nlohmann::json& word);
   std::vector<RankView> take_views();
   std::string absent_nodes() const;
@@ -88,7 +88,7 @@ class HangGathering {
   std::chrono::milliseconds timeout_{};
   std::map<int, std::vector<RankView>> views_;  // by node
   std::set<int> complete_;                      // nodes that have reported all their ranks
-  std::vector<RankView> judged_;                // kept until this node has received the verdict
+  std::vector<RankView> diagnosed_views_;       // kept until this node has received the verdict
   EventLoop::Timer timer_{loop_};
 };
 

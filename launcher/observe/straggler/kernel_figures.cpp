@@ -63,7 +63,7 @@ std::uint64_t throttled_us(std::string_view cpu_stat) {
 
 // Adds the times of the thread that has needed a CPU most since the last call: the thread that trains, or one for which
 // that thread waits.
-void KernelFigures::sample_threads(pid_t pid, Known& known) {
+void KernelFigures::sample_threads(pid_t pid, KnownProcess& known) {
   std::map<pid_t, Scheduled> threads;
   Scheduled busiest;
   std::error_code none;
@@ -85,7 +85,7 @@ void KernelFigures::sample_threads(pid_t pid, Known& known) {
 
 DelayCounters KernelFigures::read_counters(pid_t pid) {
   const auto [found, is_new] = known_.try_emplace(pid);
-  Known& known = found->second;
+  KnownProcess& known = found->second;
   if (is_new) known.cpu_stat = cpu_stat_of(pid);
   // If the process has used no processor time since the last call, only its state can have changed.
   const auto time = processor_time(pid);

@@ -32,16 +32,16 @@ class KernelFigures {
   void forget() { known_.clear(); }
 
  private:
-  struct Known {
+  struct KnownProcess {
     std::string cpu_stat{};                                      // the file of its cgroup; empty if it has no such file
     std::optional<std::uint64_t> processor_time = std::nullopt;  // at the last call
     DelayCounters delays{};
     std::map<pid_t, Scheduled> threads{};  // at the last call
     Scheduled busiest{};                   // the sum over all calls of the busiest thread's times
   };
-  static void sample_threads(pid_t pid, Known& known);
+  static void sample_threads(pid_t pid, KnownProcess& known);
 
-  std::map<pid_t, Known> known_;
+  std::map<pid_t, KnownProcess> known_;
 };
 
 }  // namespace launcher

@@ -112,7 +112,7 @@ double median_of(const StepInterval& interval, const std::function<double(const 
   return low_median(std::move(values));
 }
 
-bool StepIntervalBuilder::is_over(const std::vector<RankSample>& samples) {
+bool StepIntervalBuilder::is_interval_complete(const std::vector<RankSample>& samples) {
   std::uint64_t furthest = 0;
   for (const RankSample& sample : samples) {
     furthest = std::max(furthest, sample.totals.steps - tracks_[sample.rank].at_begin.totals.steps);
@@ -133,7 +133,7 @@ std::optional<StepInterval> StepIntervalBuilder::add(const std::vector<RankSampl
     Track& track = tracks_[sample.rank];
     if (track.at_begin.totals.steps == 0 || !is_same_program(track.at_begin, sample)) track = Track{sample};
   }
-  if (!is_over(samples)) return std::nullopt;
+  if (!is_interval_complete(samples)) return std::nullopt;
   StepInterval interval;
   for (const RankSample& sample : samples) {
     Track& track = tracks_[sample.rank];

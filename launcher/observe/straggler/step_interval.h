@@ -85,7 +85,7 @@ class StepIntervalBuilder {
     RankSample at_begin{};
     int looks_without_step = 0;  // how many times in a row the others had ended a step and this rank had not
   };
-  bool is_over(const std::vector<RankSample>& samples);
+  bool is_interval_complete(const std::vector<RankSample>& samples);
 
   std::map<int, Track> tracks_;
 };

@@ -94,8 +94,8 @@ double own_with_cpu(const RankShare& share) {
          static_cast<double>(share.delays.run_delay_us) / static_cast<double>(std::max<std::uint64_t>(share.steps, 1));
 }
 
-std::optional<Straggler> judge(const RankShare& slow, const StepInterval& all,
-                               const std::vector<StepInterval>& intervals, double threshold) {
+std::optional<Straggler> straggler_of(const RankShare& slow, const StepInterval& all,
+                                      const std::vector<StepInterval>& intervals, double threshold) {
   const double median = median_of(all, [](const RankShare& each) { return each.own_per_step(); });
   const double excess = slow.own_per_step() - median;
   const double step = slow.time / static_cast<double>(std::max<std::uint64_t>(slow.steps, 1));
@@ -229,7 +229,7 @@ std::vector<Straggler> find_stragglers(const std::vector<StepInterval>& interval
   const StepInterval all = sum_of(intervals);
   if (all.size() < 2) return found;
   for (const RankShare& share : all) {
-    if (auto straggler = judge(share, all, intervals, threshold)) found.push_back(std::move(*straggler));
+    if (auto straggler = straggler_of(share, all, intervals, threshold)) found.push_back(std::move(*straggler));
   }
   return found;
 }
@@ -282,13 +282,13 @@ std::vector<StragglerChange> StragglerTracker::add(StepInterval interval) {
   if (!window_.empty() && is_other(window_.front())) window_.clear();
   window_.push_back(std::move(interval));
   if (!is_window_complete()) return changes;
-  judge_window(changes);
+  evaluate_window(changes);
   check_end(changes);
   window_.clear();
   return changes;
 }
 
-void StragglerTracker::judge_window(std::vector<StragglerChange>& changes) {
+void StragglerTracker::evaluate_window(std::vector<StragglerChange>& changes) {
   const auto found = find_stragglers(window_, threshold_);
   std::erase_if(suspicions_, [&](const auto& each) {
     return std::none_of(found.begin(), found.end(), [&](const auto& one) { return one.rank == each.first; });

@@ -52,7 +52,7 @@ class StragglerTracker {
     std::vector<StepInterval> intervals{};  // the intervals of all these windows
   };
   bool is_window_complete() const;
-  void judge_window(std::vector<StragglerChange>& changes);
+  void evaluate_window(std::vector<StragglerChange>& changes);
   void check_end(std::vector<StragglerChange>& changes);
 
   const double threshold_;

@@ -31,7 +31,7 @@ void Efficiency::add(const StepInterval& interval) {
   const double lost =
       std::max(0.0, slowest->own_per_step() - low_median(std::move(own))) * static_cast<double>(slowest->steps);
   lost_ += lost;
-  blame_[slowest->rank] += lost;
+  lost_time_by_rank_[slowest->rank] += lost;
   intervals_.push_back(interval);
   intervals_ = {sum_of(intervals_)};
 }
@@ -69,18 +69,18 @@ std::string Efficiency::text() const {
   if (lost_ < kMinReportedShare * longest) return text + "nearly nothing lost to the slowest rank";
   text +=
       duration_text(static_cast<std::uint64_t>(lost_)) + " (" + percent(lost_ / longest) + ") lost to the slowest rank";
-  const auto worst =
-      std::max_element(blame_.begin(), blame_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto worst = std::max_element(lost_time_by_rank_.begin(), lost_time_by_rank_.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return text + (worst->second > lost_ / 2 ? ", mostly rank " + std::to_string(worst->first) : ", which varies");
 }
 
 StragglerWatch::StragglerWatch(EventLoop& loop, StragglerWatchOptions options)
     : loop_(loop), options_(std::move(options)), tracker_(options_.threshold) {
-  if (options_.threshold > 0) timer_.start_in(kStragglerInterval, [this] { look(); });
+  if (options_.threshold > 0) timer_.start_in(kStragglerInterval, [this] { sample_ranks(); });
 }
 
-void StragglerWatch::look() {
-  timer_.start_in(kStragglerInterval, [this] { look(); });
+void StragglerWatch::sample_ranks() {
+  timer_.start_in(kStragglerInterval, [this] { sample_ranks(); });
   take(options_.ranks());
 }
 

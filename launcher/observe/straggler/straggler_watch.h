@@ -27,7 +27,7 @@ class Efficiency {
  private:
   std::vector<StepInterval> intervals_;  // at most one: the sum of all
   double lost_ = 0;                      // microseconds per rank that were lost to the slowest rank of each interval
-  std::map<int, double> blame_;          // lost time by the rank that caused it
+  std::map<int, double> lost_time_by_rank_;  // lost time by the rank that caused it
 };
 
 struct StragglerWatchOptions {
@@ -62,7 +62,7 @@ class StragglerWatch {
   std::string finish(const std::vector<WatchedRank>& ranks);
 
  private:
-  void look();
+  void sample_ranks();
   void take(const std::vector<WatchedRank>& ranks);
   std::vector<RankSample> samples_of(const std::vector<WatchedRank>& ranks);
 

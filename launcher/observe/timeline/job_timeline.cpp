@@ -20,7 +20,7 @@ using ddp::detail::RecordingMode;
 constexpr auto kTimelineInterval = 50ms;
 // How long the last records may take to reach the node that writes the file.
 constexpr auto kSendTimeout = 5s;
-constexpr std::size_t kSentAtOnce = std::size_t{64} << 10;
+constexpr std::size_t kMaxSendBytes = std::size_t{64} << 10;
 
 }  // namespace
 
@@ -31,8 +31,10 @@ JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& opt
       options_(options),
       channel_(std::move(channel)),
       plan_(recording_plan(options)) {
-  channel_->on_member = [this](int node, auto clock, std::string_view bytes) { on_member(node, clock, bytes); };
-  channel_->on_coordinator = [this](std::string_view bytes) { on_coordinator(bytes); };
+  channel_->on_member_bytes = [this](int node, auto clock, std::string_view bytes) {
+    on_member_bytes(node, clock, bytes);
+  };
+  channel_->on_coordinator_bytes = [this](std::string_view bytes) { on_coordinator_bytes(bytes); };
   // Other nodes learn their number only later.
   const bool is_first = options.nnodes == 1 || (options.rdzv_backend != "c10d" && options.node_rank == 0);
   if (options.timeline_file.empty() || !is_first || options.elastic.is_on()) return;
@@ -44,8 +46,8 @@ JobTimeline::JobTimeline(EventLoop& loop, Messages& messages, const Options& opt
 }
 
 JobTimeline::~JobTimeline() {
-  channel_->on_member = nullptr;
-  channel_->on_coordinator = nullptr;
+  channel_->on_member_bytes = nullptr;
+  channel_->on_coordinator_bytes = nullptr;
   collector_.reset();
   if (!writer_) return;
   writer_->finish();
@@ -67,7 +69,7 @@ void JobTimeline::begin(Role role, const std::string& file) {
     collector_ = std::make_unique<ddp::detail::Collector>(*stream_, [] {});
   }
   role_ = role;
-  if (!timer_.is_running()) timer_.start_in(kTimelineInterval, [this] { look(); });
+  if (!timer_.is_running()) timer_.start_in(kTimelineInterval, [this] { poll(); });
 }
 
 void JobTimeline::begin_attempt(const std::vector<WatchedRank>& ranks, int node, int restart) {
@@ -165,13 +167,13 @@ bool JobTimeline::has_all() const {
   return !expects || writer_->ended_nodes() >= channel_->members();
 }
 
-void JobTimeline::on_member(int node, std::optional<ClockDifference> clock, std::string_view bytes) {
+void JobTimeline::on_member_bytes(int node, std::optional<ClockDifference> clock, std::string_view bytes) {
   if (!writer_) return;
   collector_->post(
       [writer = writer_.get(), node, clock, bytes = std::string(bytes)] { writer->take(node, clock, bytes); });
 }
 
-void JobTimeline::on_coordinator(std::string_view bytes) {
+void JobTimeline::on_coordinator_bytes(std::string_view bytes) {
   partial_orders_ += bytes;
   const auto plan = take_plan(partial_orders_);
   if (!plan || channel_->to_members) return;
@@ -192,7 +194,7 @@ void JobTimeline::on_coordinator(std::string_view bytes) {
 
 void JobTimeline::send_open_events() {
   if (!collector_) return;
-  for (auto& [rank, words] : open_events_.take(ranks_)) collector_->tell(rank, std::move(words));
+  for (auto& [rank, words] : open_events_.take(ranks_)) collector_->add_records(rank, std::move(words));
 }
 
 void JobTimeline::notify_others() {
@@ -201,7 +203,7 @@ void JobTimeline::notify_others() {
 
 void JobTimeline::send_some() {
   while (channel_->has_room()) {
-    const std::string bytes = stream_->take_bytes(kSentAtOnce);
+    const std::string bytes = stream_->take_bytes(kMaxSendBytes);
     if (bytes.empty()) return;
     channel_->send(bytes);
   }
@@ -216,12 +218,12 @@ void JobTimeline::print_problem() {
   notify_others();
 }
 
-void JobTimeline::look() {
+void JobTimeline::poll() {
   if (stream_) send_some();
   if (writer_) print_problem();
   // The collector's thread sleeps while it has no rank to read.
   if (writer_ && writer_->holds_back()) collector_->post([] {});
-  timer_.start_in(kTimelineInterval, [this] { look(); });
+  timer_.start_in(kTimelineInterval, [this] { poll(); });
 }
 
 std::string JobTimeline::command(const std::string& words) {
@@ -280,8 +282,8 @@ std::string JobTimeline::stop() {
   apply(plan_);
   notify_others();
   send_open_events();
-  writer_->unsettle();
-  collector_->pause_all([writer = writer_.get()] { writer->settle(); });
+  writer_->clear_suspended();
+  collector_->pause_all([writer = writer_.get()] { writer->suspend(); });
   return std::string(kStopping);
 }
 
@@ -291,7 +293,7 @@ std::string JobTimeline::stopped() const {
   if (const std::string problem = writer_->problem(); !problem.empty()) {
     return "error: the timeline in " + path + " has ended: " + problem;
   }
-  if (!writer_->is_settled()) return std::string(kStopping);
+  if (!writer_->is_suspended()) return std::string(kStopping);
   return "stopped; " + whole_path(writer_->place()) + " has " + std::to_string(writer_->events()) + " events" +
          (options_.nnodes > 1 ? " so far: records of other nodes may still arrive" : "");
 }

@@ -63,12 +63,12 @@ class JobTimeline {
   bool can_append_to(const std::string& target);
   std::string stop();
   std::string stopped() const;
-  void on_member(int node, std::optional<ClockDifference> clock, std::string_view bytes);
-  void on_coordinator(std::string_view bytes);
+  void on_member_bytes(int node, std::optional<ClockDifference> clock, std::string_view bytes);
+  void on_coordinator_bytes(std::string_view bytes);
   void send_some();
   void print_problem();
   void print_why_empty();
-  void look();
+  void poll();
 
   EventLoop& loop_;
   Messages& messages_;

@@ -13,10 +13,10 @@ using ddp::detail::kLanes;
 using ddp::detail::kLaneWords;
 
 // The most bytes that wait for the connection. Beyond this limit new records are dropped.
-constexpr std::size_t kMostWaiting = std::size_t{16} << 20;
+constexpr std::size_t kMaxWaitingBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxStreamMessageBytes = 64 + kLaneWords * sizeof(std::uint64_t);
 
-enum class MessageKind : std::uint8_t { kBegin = 1, kWords = 2, kSettle = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
+enum class MessageKind : std::uint8_t { kBegin = 1, kWords = 2, kPassEnd = 3, kEndRank = 4, kEndNode = 5, kPause = 6 };
 
 template <typename Number>
 void put(std::string& to, Number number) {
@@ -58,7 +58,7 @@ class Front {
 
 void NodeStreamWriter::append(std::string_view message) {
   const std::lock_guard lock(mutex_);
-  if (waiting_.size() + message.size() > kMostWaiting) {
+  if (waiting_.size() + message.size() > kMaxWaitingBytes) {
     ++left_out_;
     return;
   }
@@ -82,8 +82,8 @@ void NodeStreamWriter::take(int rank, std::size_t lane, std::uint64_t position, 
   append(message);
 }
 
-void NodeStreamWriter::settle(int rank, std::uint64_t lost) {
-  std::string message = message_of(MessageKind::kSettle, rank);
+void NodeStreamWriter::on_pass_end(int rank, std::uint64_t lost) {
+  std::string message = message_of(MessageKind::kPassEnd, rank);
   std::uint64_t left_out = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -165,8 +165,8 @@ bool NodeStreamReader::read(std::string_view message) {
       sink_.take(rank, lane, position, words);
       return true;
     }
-    case MessageKind::kSettle:
-      sink_.settle(rank, front.number<std::uint64_t>());
+    case MessageKind::kPassEnd:
+      sink_.on_pass_end(rank, front.number<std::uint64_t>());
       return front.is_good();
     case MessageKind::kPause:
       sink_.pause_rank(rank, front.number<std::uint64_t>());

@@ -20,7 +20,7 @@ class NodeStreamWriter : public ddp::detail::RecordSink {
  public:
   void begin_rank(int rank, const std::string& name) override;
   void take(int rank, std::size_t lane, std::uint64_t position, std::span<const std::uint64_t> words) override;
-  void settle(int rank, std::uint64_t lost) override;
+  void on_pass_end(int rank, std::uint64_t lost) override;
   void pause_rank(int rank, std::uint64_t now) override;
   void end_rank(int rank, std::uint64_t now) override;
   // Marks the end of the records of this attempt.

@@ -72,15 +72,15 @@ std::vector<std::uint64_t> records(const ProgressSnapshot& before, const Progres
 
 void OpenEvents::note(const std::vector<WatchedRank>& ranks) {
   begin_ = ddp::detail::timeline_clock();
-  noted_.clear();
+  snapshots_.clear();
   for (const WatchedRank& rank : ranks) {
-    if (auto page = page_of(rank)) noted_.emplace(rank.rank, std::move(*page));
+    if (auto page = page_of(rank)) snapshots_.emplace(rank.rank, std::move(*page));
   }
 }
 
 std::vector<OpenEvents::RankRecords> OpenEvents::take(const std::vector<WatchedRank>& ranks) {
   std::vector<RankRecords> all;
-  const auto noted = std::exchange(noted_, {});
+  const auto noted = std::exchange(snapshots_, {});
   for (const WatchedRank& rank : ranks) {
     const auto before = noted.find(rank.rank);
     const auto now = before != noted.end() ? page_of(rank) : std::nullopt;

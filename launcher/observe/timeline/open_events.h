@@ -25,7 +25,7 @@ class OpenEvents {
 
  private:
   std::uint64_t begin_ = 0;  // nanoseconds
-  std::map<int, ddp::detail::ProgressSnapshot> noted_;
+  std::map<int, ddp::detail::ProgressSnapshot> snapshots_;
 };
 
 }  // namespace launcher

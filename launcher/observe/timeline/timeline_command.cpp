@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // How many times the command asks whether the records are in the file.
-constexpr int kMaxQuestions = 500;
+constexpr int kMaxRequests = 500;
 constexpr auto kQueryPause = 20ms;
 
 struct Order {
@@ -68,9 +68,9 @@ bool is_timeline_command(std::span<const std::string> arguments) {
 
 int run_timeline_command(std::span<const std::string> arguments) {
   const Order order = parse_order(arguments);
-  const JobScope whose = order.all_users ? scope_of_all_users() : JobScope::kOwn;
-  const auto jobs = find_jobs(order.job, whose);
-  if (jobs.empty()) return refuse_job(order.job, whose);
+  const JobScope scope = order.all_users ? scope_of_all_users() : JobScope::kOwn;
+  const auto jobs = find_jobs(order.job, scope);
+  if (jobs.empty()) return refuse_job(order.job, scope);
   if (jobs.size() == 1 && !jobs.front().problem.empty()) {
     print_line(jobs.front().problem);
     return 1;
@@ -83,7 +83,7 @@ int run_timeline_command(std::span<const std::string> arguments) {
   }
   const std::string words = order.word + (order.file.empty() ? "" : " " + order.file);
   std::string answer = answer_to(jobs.front().socket, words);
-  for (int i = 0; i < kMaxQuestions && answer == JobTimeline::kStopping; ++i) {
+  for (int i = 0; i < kMaxRequests && answer == JobTimeline::kStopping; ++i) {
     std::this_thread::sleep_for(kQueryPause);
     answer = answer_to(jobs.front().socket, "stopped");
   }

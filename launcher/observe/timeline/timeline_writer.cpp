@@ -17,9 +17,9 @@ constexpr int kMaxRankCount = 1 << 20;
 constexpr std::chrono::milliseconds kFlushInterval{500};
 // How long the first records of a node are kept, until its clock is known well. There are ten clock measurements in a
 // second, and a single one may have been delayed.
-constexpr std::chrono::milliseconds kHeldBack{600};
-constexpr std::size_t kMostWaitingEvents = std::size_t{16} << 20;
-constexpr std::size_t kMuchText = std::size_t{1} << 20;
+constexpr std::chrono::milliseconds kMaxHoldTime{600};
+constexpr std::size_t kMaxWaitingEvents = std::size_t{16} << 20;
+constexpr std::size_t kFlushBytes = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -45,9 +45,9 @@ bool OwnFiles::has(const std::string& file) const {
   return std::find(files_.begin(), files_.end(), identity) != files_.end();
 }
 
-TimelineWriter::TimelineWriter(const std::string& file, const PartialMessages& rests)
+TimelineWriter::TimelineWriter(const std::string& file, const PartialMessages& partial_messages)
     : path_(file), file_(file, ddp::detail::metadata_json(base_, -1, 0)), builder_(file_, base_.steady) {
-  for (const auto& [number, rest] : rests) node_of(number).reader->feed(rest);
+  for (const auto& [number, rest] : partial_messages) node_of(number).reader->feed(rest);
 }
 
 TimelineWriter::Node& TimelineWriter::node_of(int number) {
@@ -77,7 +77,7 @@ void TimelineWriter::take(int number, std::optional<ClockDifference> clock, cons
   }
   if (!node.first_bytes) node.first_bytes = Clock::now();
   node.waiting += bytes;
-  if (node.waiting.size() > kMostWaitingEvents || Clock::now() - *node.first_bytes > kHeldBack) feed(node);
+  if (node.waiting.size() > kMaxWaitingEvents || Clock::now() - *node.first_bytes > kMaxHoldTime) feed(node);
   holds_back_ = true;
 }
 
@@ -97,25 +97,25 @@ void TimelineWriter::after_pass() {
   const auto now = Clock::now();
   bool holds_back = false;
   for (auto& [number, node] : nodes_) {
-    if (node.first_bytes && now - *node.first_bytes > kHeldBack) feed(node);
+    if (node.first_bytes && now - *node.first_bytes > kMaxHoldTime) feed(node);
     holds_back = holds_back || !node.waiting.empty();
   }
   holds_back_ = holds_back;
   events_ = builder_.events();
-  if (file_.waiting() < kMuchText && now - last_flush_ < kFlushInterval) return;
+  if (file_.waiting() < kFlushBytes && now - last_flush_ < kFlushInterval) return;
   last_flush_ = now;
   flush();
 }
 
-void TimelineWriter::settle() {
-  file_.rest();
+void TimelineWriter::suspend() {
+  file_.suspend();
   flush();
   events_ = builder_.events();
   {
     const std::lock_guard lock(mutex_);
     place_ = file_.place();
   }
-  is_settled_ = true;
+  is_suspended_ = true;
 }
 
 bool TimelineWriter::resume() {
@@ -128,13 +128,13 @@ std::string TimelineWriter::place() {
 }
 
 TimelineWriter::PartialMessages TimelineWriter::finish() {
-  PartialMessages rests;
+  PartialMessages partial_messages;
   for (auto& [number, node] : nodes_) {
     feed(node);
-    if (node.reader && !node.reader->rest().empty()) rests[number] = node.reader->rest();
+    if (node.reader && !node.reader->rest().empty()) partial_messages[number] = node.reader->rest();
   }
   flush();
-  return rests;
+  return partial_messages;
 }
 
 void TimelineWriter::flush() {

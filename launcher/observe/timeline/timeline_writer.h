@@ -43,7 +43,7 @@ class TimelineWriter {
   // Incomplete messages, by node. Their rest belongs to the next file.
   using PartialMessages = std::map<int, std::string>;
   // Throws std::runtime_error, as TraceFile does. Any thread may call it.
-  explicit TimelineWriter(const std::string& file, const PartialMessages& rests = {});
+  explicit TimelineWriter(const std::string& file, const PartialMessages& partial_messages = {});
 
   ddp::detail::RecordSink& sink() { return builder_; }
   // Handles bytes that a node has sent. `clock` is what is known of its steady clock.
@@ -52,7 +52,7 @@ class TimelineWriter {
   void after_pass();
 
   // Writes all received records, so that events() equals the content of the file, and closes the file.
-  void settle();
+  void suspend();
   // Continues to write to the file; returns false if it is missing, was changed or is in use.
   bool resume();
   // Writes the rest after the collector's thread has ended.
@@ -61,15 +61,15 @@ class TimelineWriter {
   // Any thread may call it.
   const std::string& path() const { return path_; }
   std::uint64_t events() const { return events_; }
-  // Whether settle() was called after unsettle().
-  bool is_settled() const { return is_settled_; }
-  void unsettle() { is_settled_ = false; }
+  // Whether suspend() was called after clear_suspended().
+  bool is_suspended() const { return is_suspended_; }
+  void clear_suspended() { is_suspended_ = false; }
   // True while first records are kept until the clocks are known well; then after_pass() must be called again.
   bool holds_back() const { return holds_back_; }
   std::size_t ended_nodes() const { return ended_nodes_; }
   void forget_ended_nodes() { ended_nodes_ = 0; }
   ddp::detail::TraceFile::Identity identity() const { return file_.identity(); }
-  // The path of the file once it is settled; it may have been renamed.
+  // The path of the file once it is suspended; it may have been renamed.
   std::string place();
   // Why nothing more is written to the file; empty while there is no problem.
   std::string problem();
@@ -98,7 +98,7 @@ class TimelineWriter {
   std::atomic<std::uint64_t> events_{0};
   std::atomic<std::size_t> ended_nodes_{0};
   std::atomic<bool> holds_back_{false};
-  std::atomic<bool> is_settled_{false};
+  std::atomic<bool> is_suspended_{false};
   std::mutex mutex_;
   std::string problem_;
   std::string place_;

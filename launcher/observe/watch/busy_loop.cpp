@@ -19,7 +19,7 @@ std::uint64_t growth(std::uint64_t before, std::uint64_t now) {
 
 }  // namespace
 
-void BusyLoop::look(const std::vector<pid_t>& family, std::uint64_t faults) {
+void BusyLoop::update(const std::vector<pid_t>& family, std::uint64_t faults) {
   std::map<pid_t, Thread> threads;
   std::uint64_t most_ticks = 0;
   std::uint64_t waits = 0;  // waits of the thread that has computed most

@@ -13,7 +13,7 @@ namespace launcher {
 class BusyLoop {
  public:
   // Examines processes that have used the CPU. `faults` is the number of page faults of all of them so far.
-  void look(const std::vector<pid_t>& family, std::uint64_t faults);
+  void update(const std::vector<pid_t>& family, std::uint64_t faults);
   // True when they only ran a loop between the last two calls. The value remains while they have no processor.
   bool loops() const { return loops_; }
   // Call it when they have done something else.

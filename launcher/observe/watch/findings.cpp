@@ -22,7 +22,7 @@ void Findings::end_delay(int rank, WallTime now) {
 }
 
 void Findings::end_attempt(WallTime now) {
-  end_hang();
+  clear_hang();
   for (Delay& delay : delays_) {
     if (!delay.end) delay.end = now;
   }

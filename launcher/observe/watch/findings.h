@@ -32,7 +32,7 @@ class Findings {
   static constexpr std::size_t kMaxDelays = 8;
 
   const Hang& begin_hang(const HangReport& report, WallTime now);
-  void end_hang() { hang_.reset(); }
+  void clear_hang() { hang_.reset(); }
   void begin_delay(int rank, std::string sentence, WallTime now);
   void end_delay(int rank, WallTime now);
   // Ends the findings that still continue, as the ranks have ended.

@@ -43,7 +43,7 @@ constexpr milliseconds kMinCheckInterval = 20ms;
 // The longest pause between checks for connections to the store, in a job that is not known to train.
 constexpr milliseconds kMaxStorePause = 60s;
 // The pause before all nodes are asked again, after some made progress.
-constexpr milliseconds kAskRankAgain = 1s;
+constexpr milliseconds kRankQueryInterval = 1s;
 constexpr std::size_t kMaxUnseenStacks = 8;
 // How long a rank may take to answer with its stack.
 constexpr auto kStackTimeout = 2s;
@@ -84,7 +84,7 @@ Observer::Work Observer::observe_process_tree(const WatchedRank& rank, Track& tr
     track.loop.reset();
     return Work::kProgress;
   }
-  if (ticks > 0) track.loop.look(track.family, work.faults);
+  if (ticks > 0) track.loop.update(track.family, work.faults);
   return track.ready_work();
 }
 
@@ -118,7 +118,7 @@ void Observer::note_step(const WatchedRank& rank, Track& track, Clock::time_poin
   track.step_time = now;
 }
 
-void Observer::look(const std::vector<WatchedRank>& ranks, Clock::time_point now) {
+void Observer::observe(const std::vector<WatchedRank>& ranks, Clock::time_point now) {
   const auto elapsed = last_look_ == Clock::time_point{} ? Clock::duration::zero() : now - last_look_;
   last_look_ = now;
   has_begun_ = false;
@@ -172,12 +172,12 @@ HangWatch::HangWatch(EventLoop& loop, Messages& messages, HangWatchOptions optio
       observer_(interval_, options_.host),
       store_pause_(interval_),
       stacks_(loop, options_.stack_signal, options_.ranks) {
-  timer_.start_in(interval_, [this] { look(); });
+  timer_.start_in(interval_, [this] { check(); });
 }
 
-void HangWatch::look() {
+void HangWatch::check() {
   const auto ranks = options_.ranks();
-  observer_.look(ranks, EventLoop::Clock::now());
+  observer_.observe(ranks, EventLoop::Clock::now());
   const bool hangs = options_.timeout > 0s && observer_.idle_time() >= options_.timeout;
   if (is_reported_ && !hangs && !ranks.empty()) {
     is_reported_ = false;
@@ -190,7 +190,7 @@ void HangWatch::look() {
     store_pause_ = interval_;
     check_store_after_ = {};
   }
-  timer_.start_in(interval_, [this] { look(); });
+  timer_.start_in(interval_, [this] { check(); });
   if (hangs && !is_reported_ && EventLoop::Clock::now() >= ask_after_ && may_report_hang()) begin_diagnosis();
 }
 
@@ -199,13 +199,13 @@ void HangWatch::begin_diagnosis() {
   if (options_.ask_others) {
     options_.ask_others(options_.timeout);
   } else {
-    judge_alone();
+    diagnose_alone();
   }
 }
 
 void HangWatch::resume_after_hang() {
   is_reported_ = false;
-  ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kAskRankAgain);
+  ask_after_ = EventLoop::Clock::now() + std::max<milliseconds>(options_.timeout / 4, kRankQueryInterval);
 }
 
 // A rank that is not in a group yet may wait at the store for ranks that have not connected to it.
@@ -231,10 +231,10 @@ std::vector<RankView> HangWatch::views(const std::vector<WatchedRank>& ranks) co
   return views;
 }
 
-void HangWatch::judge_alone() {
+void HangWatch::diagnose_alone() {
   HangReport alone{.idle = observer_.idle_time(), .views = views(options_.ranks())};
   if (alone.views.empty()) return;
-  alone.verdict = judge(alone.views, ddp::detail::page_clock());
+  alone.verdict = diagnose_hang(alone.views, ddp::detail::page_clock());
   report(alone);
 }
 
@@ -285,9 +285,9 @@ std::vector<int> HangWatch::begin_report() {
 }
 
 void HangWatch::print_report(const std::vector<RankStacks>& stacks) {
-  if (options_.ranks().empty()) return timer_.start_in(interval_, [this] { look(); });
+  if (options_.ranks().empty()) return timer_.start_in(interval_, [this] { check(); });
   SymbolNames names;
-  learn_frames(names, stacks);
+  resolve_frames(names, stacks);
   const NameFrames name_frames = [&](int pid, const auto& addresses) { return names.frames(pid, addresses); };
   std::vector<RankStack> texts;
   for (const RankStacks& rank : stacks) texts.push_back({rank.rank, report_text(rank, name_frames)});
@@ -304,7 +304,7 @@ void HangWatch::print_report(const std::vector<RankStacks>& stacks) {
 }
 
 void HangWatch::run_hang_action() {
-  timer_.start_in(interval_, [this] { look(); });
+  timer_.start_in(interval_, [this] { check(); });
   if (options_.on_hang) options_.on_hang(report_, views_);
 }
 

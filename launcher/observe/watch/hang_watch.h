@@ -25,19 +25,19 @@ class Observer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `interval`: how often look() will be called. If more than twice this time passes between two calls, the excess is
-  // not counted as idle time, since ddprun itself did not run.
+  // `interval`: how often observe() will be called. If more than twice this time passes between two calls, the excess
+  // is not counted as idle time, since ddprun itself did not run.
   explicit Observer(std::chrono::milliseconds interval, std::string host);
 
   // A rank makes progress when its page changes. A rank that has not begun to train, or that has no page, also makes
   // progress when it computes, reads or writes.
-  void look(const std::vector<WatchedRank>& ranks, Clock::time_point now);
-  // The idle_time() of the ranks as look() found them.
+  void observe(const std::vector<WatchedRank>& ranks, Clock::time_point now);
+  // The idle_time() of the ranks as observe() found them.
   std::chrono::microseconds idle_time() const;
   // True when a running rank has begun to train.
   bool has_begun() const { return has_begun_; }
 
-  // The ranks as look() found them, with the content of their pages and what their processes wait for.
+  // The ranks as observe() found them, with the content of their pages and what their processes wait for.
   std::vector<RankView> views(const std::vector<WatchedRank>& ranks) const;
   // The steps of a rank per second in the last checks; nothing until it is known.
   std::optional<double> steps_per_second(int rank) const;
@@ -84,8 +84,8 @@ struct HangWatchOptions {
   // Returns those of the processes that take part in a job: they, or their descendants, are connected to the store. All
   // are passed in one call, because each call scans all sockets.
   std::function<std::set<pid_t>(const std::vector<pid_t>& pids)> store_users{};
-  // On several nodes: asks all nodes; then report(), resume_after_hang() or judge_alone() is called. Null on a single
-  // node.
+  // On several nodes: asks all nodes; then report(), resume_after_hang() or diagnose_alone() is called. Null on a
+  // single node.
   std::function<void(std::chrono::milliseconds timeout)> ask_others{};
   // Called after the report. `views` are this node's ranks.
   std::function<void(const HangReport& report, const std::vector<RankView>& views)> on_hang{};
@@ -109,10 +109,10 @@ class HangWatch {
   // Call it when ranks of other nodes make progress.
   void resume_after_hang();
   // Call it when no other node can be asked.
-  void judge_alone();
+  void diagnose_alone();
 
  private:
-  void look();
+  void check();
   bool may_report_hang();
   void begin_diagnosis();
   std::vector<int> begin_report();

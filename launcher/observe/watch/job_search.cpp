@@ -34,7 +34,7 @@ constexpr auto kSearchTimeout = 5s;
 // The answer of a job with tens of thousands of ranks is shorter.
 constexpr std::size_t kMaxAnswerBytes = std::size_t{256} << 20;
 
-struct Asked {
+struct PendingReply {
   std::string socket;
   UniqueFd fd;
   std::string answer{};
@@ -42,29 +42,29 @@ struct Asked {
 };
 
 // Returns false when no more bytes will arrive.
-bool read_some(Asked& asked) {
+bool read_some(PendingReply& pending) {
   std::array<char, 1 << 16> buffer{};
-  const ssize_t count = ::read(asked.fd.get(), buffer.data(), buffer.size());
+  const ssize_t count = ::read(pending.fd.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (count <= 0) return false;
-  asked.answer.append(buffer.data(), static_cast<std::size_t>(count));
-  if (asked.answer.size() <= kMaxAnswerBytes) return true;
-  asked.answer.clear();  // not an answer of a ddprun
+  pending.answer.append(buffer.data(), static_cast<std::size_t>(count));
+  if (pending.answer.size() <= kMaxAnswerBytes) return true;
+  pending.answer.clear();  // not an answer of a ddprun
   return false;
 }
 
-void ask_all(std::vector<Asked>& all, const std::string& question) {
-  for (Asked& asked : all) {
-    asked.is_over = !asked.fd || ::send(asked.fd.get(), question.data(), question.size(), MSG_NOSIGNAL) < 0;
+void ask_all(std::vector<PendingReply>& all, const std::string& request) {
+  for (PendingReply& pending : all) {
+    pending.is_over = !pending.fd || ::send(pending.fd.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0;
   }
   const auto deadline = Clock::now() + kSearchTimeout;
   while (true) {
     std::vector<pollfd> polled;
-    std::vector<Asked*> open;
-    for (Asked& asked : all) {
-      if (asked.is_over) continue;
-      polled.push_back({.fd = asked.fd.get(), .events = POLLIN, .revents = 0});
-      open.push_back(&asked);
+    std::vector<PendingReply*> open;
+    for (PendingReply& pending : all) {
+      if (pending.is_over) continue;
+      polled.push_back({.fd = pending.fd.get(), .events = POLLIN, .revents = 0});
+      open.push_back(&pending);
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (open.empty() || left <= 0ms) return;
@@ -150,17 +150,17 @@ std::vector<std::string> all_sockets() {
 
 }  // namespace
 
-std::optional<std::string> ask(const std::string& socket, const std::string& question) {
-  std::vector<Asked> one(1);
+std::optional<std::string> ask(const std::string& socket, const std::string& request) {
+  std::vector<PendingReply> one(1);
   one.front().fd = connect_to(socket);
-  ask_all(one, question);
+  ask_all(one, request);
   std::string& answer = one.front().answer;
   return answer.empty() ? std::nullopt : std::optional(std::move(answer));
 }
 
-std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose) {
-  const bool is_of_all = whose == JobScope::kAll;
-  std::vector<Asked> all;
+std::vector<FoundJob> find_jobs(const std::string& job, JobScope scope) {
+  const bool is_of_all = scope == JobScope::kAll;
+  std::vector<PendingReply> all;
   for (const std::string& socket : is_of_all ? all_sockets() : own_sockets()) {
     UniqueFd fd = connect_to(socket);
     if (fd || errno == EAGAIN) all.push_back({.socket = socket, .fd = std::move(fd)});  // else it has just ended
@@ -168,14 +168,14 @@ std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose) {
   ask_all(all, "status\n");
   std::vector<FoundJob> found;
   std::vector<FoundJob> silent;
-  for (Asked& asked : all) {
-    const pid_t pid = number_in_name(asked.socket);
-    const std::string user = is_of_all ? owner_of(asked.socket) : "";
-    if (asked.is_over && !asked.answer.empty()) {
-      if (job.empty() || has_name(asked.answer, job))
-        found.push_back({.socket = asked.socket, .pid = pid, .user = user, .document = std::move(asked.answer)});
-    } else if (!asked.is_over || !asked.fd) {  // else it has ended during the search
-      silent.push_back({.socket = asked.socket, .pid = pid, .user = user, .problem = why_silent(pid)});
+  for (PendingReply& pending : all) {
+    const pid_t pid = number_in_name(pending.socket);
+    const std::string user = is_of_all ? owner_of(pending.socket) : "";
+    if (pending.is_over && !pending.answer.empty()) {
+      if (job.empty() || has_name(pending.answer, job))
+        found.push_back({.socket = pending.socket, .pid = pid, .user = user, .document = std::move(pending.answer)});
+    } else if (!pending.is_over || !pending.fd) {  // else it has ended during the search
+      silent.push_back({.socket = pending.socket, .pid = pid, .user = user, .problem = why_silent(pid)});
     }
   }
   const auto is_meant = [&](const FoundJob& each) { return std::to_string(each.pid) == job; };
@@ -194,8 +194,8 @@ JobScope scope_of_all_users() {
   return JobScope::kOwn;
 }
 
-int refuse_job(const std::string& job, JobScope whose) {
-  if (whose == JobScope::kAll) {
+int refuse_job(const std::string& job, JobScope scope) {
+  if (scope == JobScope::kAll) {
     print_line(job.empty() ? "no job runs on this machine" : "no job '" + job + "' runs on this machine");
     return 1;
   }

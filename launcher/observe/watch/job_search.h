@@ -1,4 +1,4 @@
-// Finds this user's jobs on this machine and asks them questions; for root also the jobs of all users.
+// Finds this user's jobs on this machine and sends them requests; for root also the jobs of all users.
 #pragma once
 
 #include <sys/types.h>
@@ -23,14 +23,14 @@ struct FoundJob {
 // Returns all jobs, or those with this name or process number. The name of a job that does not answer is not known.
 // Such jobs are returned if `job` is empty, or if no other job has the name. Throws LaunchError when the folder with
 // the sockets cannot be used. kAll is for root, whom every ddprun answers.
-std::vector<FoundJob> find_jobs(const std::string& job, JobScope whose = JobScope::kOwn);
+std::vector<FoundJob> find_jobs(const std::string& job, JobScope scope = JobScope::kOwn);
 // Whether an argument of a subcommand is --all_users.
 bool names_all_users(const std::string& word);
 // The scope of --all_users: all users for root; for others their own jobs, with a message.
 JobScope scope_of_all_users();
 // Sends one line to the ddprun at `socket` and returns its answer; nothing when it ends before it answers.
-std::optional<std::string> ask(const std::string& socket, const std::string& question);
+std::optional<std::string> ask(const std::string& socket, const std::string& request);
 // Prints that there is no such job, and returns the exit status.
-int refuse_job(const std::string& job, JobScope whose = JobScope::kOwn);
+int refuse_job(const std::string& job, JobScope scope = JobScope::kOwn);
 
 }  // namespace launcher

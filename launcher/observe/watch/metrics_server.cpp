@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kMetricsPause{1000};
 
 ListenAt place_of(const std::string& host) {
   if (host == "127.0.0.1") return {.kind = ListenAt::Kind::kLoopback};
-  if (host == "0.0.0.0" || host == "::") return {.kind = ListenAt::Kind::kEverywhere};
+  if (host == "0.0.0.0" || host == "::") return {.kind = ListenAt::Kind::kAnyAddress};
   SocketAddress address;
   auto* four = reinterpret_cast<sockaddr_in*>(&address.storage);
   auto* six = reinterpret_cast<sockaddr_in6*>(&address.storage);

@@ -118,15 +118,15 @@ int line_in_location_table(std::string_view table, std::int64_t line, std::int64
   constexpr unsigned kNoLine = 15;
   constexpr unsigned kLong = 14;
   constexpr unsigned kNoColumns = 13;
-  constexpr unsigned kOneLine = 10;
+  constexpr unsigned kFirstOneLineKind = 10;
   std::int64_t begin = 0;
   for (std::size_t at = 0; at < table.size();) {
     const auto first = static_cast<unsigned char>(table[at++]);
     const unsigned kind = first >> 3 & 15;
     if (kind == kLong || kind == kNoColumns) {
       line += variable_number(table, at);
-    } else if (kind >= kOneLine && kind < kNoColumns) {
-      line += kind - kOneLine;
+    } else if (kind >= kFirstOneLineKind && kind < kNoColumns) {
+      line += kind - kFirstOneLineKind;
     }
     // Skips the columns: only the first byte of an entry has this bit set.
     while (at < table.size() && (static_cast<unsigned char>(table[at]) & 0x80) == 0) ++at;

@@ -85,12 +85,12 @@ inline constexpr PythonLayout kPython312{.minor = 12,
 
 // 3.13 stores these offsets itself, in words at the beginning of _PyRuntime (_Py_DebugOffsets).
 inline std::optional<PythonLayout> python_layout_313(const std::array<std::uint64_t, 71>& words) {
-  constexpr std::uint64_t kMostOffset = 1 << 20;
+  constexpr std::uint64_t kMaxOffset = 1 << 20;
   std::uint64_t cookie = 0;
   std::memcpy(&cookie, "xdebugpy", sizeof cookie);
   if (words[0] != cookie || words[1] >> 16 != 0x030d) return std::nullopt;
   for (std::size_t i = 2; i < words.size(); ++i) {
-    if (words[i] > kMostOffset) return std::nullopt;
+    if (words[i] > kMaxOffset) return std::nullopt;
   }
   return PythonLayout{.minor = 13,
                       .runtime_interpreter = words[5],

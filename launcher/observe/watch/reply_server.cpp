@@ -18,9 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMaxSessions = 16;
-constexpr std::size_t kMaxQuestionBytes = 8192;
+constexpr std::size_t kMaxRequestBytes = 8192;
 constexpr auto kReplyTimeout = 10s;
-// A client that sends more bytes than this after the question is disconnected.
+// A client that sends more bytes than this after the request is disconnected.
 constexpr std::size_t kMaxDiscardedBytes = 1 << 20;
 
 bool is_same_user(int fd) {
@@ -32,7 +32,7 @@ bool is_same_user(int fd) {
 
 }  // namespace
 
-ReplyServer::ReplyServer(EventLoop& loop, Questions questions) : loop_(loop), questions_(std::move(questions)) {}
+ReplyServer::ReplyServer(EventLoop& loop, RequestHandler handler) : loop_(loop), handler_(std::move(handler)) {}
 
 ReplyServer::~ReplyServer() {
   while (!sessions_.empty()) end(sessions_.begin()->first);
@@ -42,7 +42,7 @@ bool ReplyServer::accept_from(int listener) {
   Accepted accepted = accept_connection(listener);
   UniqueFd fd = std::move(accepted.fd);
   if (!fd) return !accepted.is_out_of_resources;
-  if (questions_.same_user_only && !is_same_user(fd.get())) return true;
+  if (handler_.same_user_only && !is_same_user(fd.get())) return true;
   // A client that connects and sends nothing must not exclude other clients.
   if (sessions_.size() >= kMaxSessions) end_oldest();
   const int number = fd.get();
@@ -57,22 +57,22 @@ void ReplyServer::on_event(int fd) {
   if (session.is_answered) {
     discard(session);
   } else if (session.answer.empty()) {
-    read_question(session);
+    read_request(session);
   } else {
     write_answer(session);
   }
 }
 
-void ReplyServer::read_question(Session& session) {
+void ReplyServer::read_request(Session& session) {
   std::array<char, 2048> buffer{};
   const ssize_t count = ::read(session.fd.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return end(session.fd.get());
-  session.question.append(buffer.data(), static_cast<std::size_t>(count));
-  if (questions_.is_whole(session.question)) {
-    begin_answer(session, questions_.answer(session.question));
-  } else if (session.question.size() > kMaxQuestionBytes) {
-    begin_answer(session, questions_.too_long);
+  session.request.append(buffer.data(), static_cast<std::size_t>(count));
+  if (handler_.is_whole(session.request)) {
+    begin_answer(session, handler_.answer(session.request));
+  } else if (session.request.size() > kMaxRequestBytes) {
+    begin_answer(session, handler_.too_long);
   }
 }
 
@@ -93,10 +93,10 @@ void ReplyServer::discard(Session& session) {
 
 void ReplyServer::on_deadline(int fd) {
   const Session& session = sessions_.at(fd);
-  const bool is_waited_for = session.answer.empty() && !session.is_answered && !questions_.too_late.empty();
+  const bool is_waited_for = session.answer.empty() && !session.is_answered && !handler_.too_late.empty();
   if (is_waited_for) {
     [[maybe_unused]] const ssize_t sent =
-        ::send(fd, questions_.too_late.data(), questions_.too_late.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ::send(fd, handler_.too_late.data(), handler_.too_late.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
   loop_.remove(fd);
   sessions_.erase(fd);

@@ -1,4 +1,4 @@
-// Answers short questions on a listening socket, one for each connection, without blocking the event loop.
+// Answers short requests on a listening socket, one for each connection, without blocking the event loop.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace launcher {
 
-struct Questions {
-  std::function<bool(const std::string& question)> is_whole{};
-  std::function<std::string(const std::string& question)> answer{};
-  // The answer to a question that is too long, and to one that does not arrive completely in time; empty: the
+struct RequestHandler {
+  std::function<bool(const std::string& request)> is_whole{};
+  std::function<std::string(const std::string& request)> answer{};
+  // The answer to a request that is too long, and to one that does not arrive completely in time; empty: the
   // connection is closed.
   std::string too_long{};
   std::string too_late{};
@@ -25,7 +25,7 @@ struct Questions {
 class ReplyServer {
  public:
   // `loop` must outlive this.
-  ReplyServer(EventLoop& loop, Questions questions);
+  ReplyServer(EventLoop& loop, RequestHandler handler);
   ~ReplyServer();
   ReplyServer(const ReplyServer&) = delete;
   ReplyServer& operator=(const ReplyServer&) = delete;
@@ -37,14 +37,14 @@ class ReplyServer {
  private:
   struct Session {
     UniqueFd fd{};
-    std::string question{};
+    std::string request{};
     std::string answer{};
-    bool is_answered = false;   // the answer was sent, and further bytes are not read as a question
-    std::size_t discarded = 0;  // bytes that came after the question
+    bool is_answered = false;   // the answer was sent, and further bytes are not read as a request
+    std::size_t discarded = 0;  // bytes that came after the request
     EventLoop::TimerId deadline{};
   };
   void on_event(int fd);
-  void read_question(Session& session);
+  void read_request(Session& session);
   void begin_answer(Session& session, std::string answer);
   void write_answer(Session& session);
   void discard(Session& session);
@@ -53,7 +53,7 @@ class ReplyServer {
   void end(int fd);
 
   EventLoop& loop_;
-  Questions questions_;
+  RequestHandler handler_;
   std::map<int, Session> sessions_;
 };
 

@@ -24,7 +24,7 @@ namespace launcher {
 namespace {
 
 constexpr const char* kEnding = ".sock";
-constexpr const char* kEarlyEnding = ".new";  // the ending of a socket that does not listen yet
+constexpr const char* kNotListeningSuffix = ".new";  // the ending of a socket that does not listen yet
 // "/", the digits of a process's number, the ending and a zero.
 constexpr std::size_t kMaxFolderLength = sizeof(sockaddr_un::sun_path) - 1 - 10 - 5 - 1;
 
@@ -90,7 +90,7 @@ ListeningSocket listen_in(const std::string& folder, pid_t pid) {
   constexpr int kMaxTries = 9;
   if (std::string problem = make_runtime_folder(folder); !problem.empty()) return {.problem = std::move(problem)};
   const std::string begin = folder + "/" + std::to_string(pid);
-  const std::string early = begin + kEarlyEnding;
+  const std::string early = begin + kNotListeningSuffix;
   ListeningSocket result{.fd = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))};
   const auto address = address_of(early);
   ::unlink(early.c_str());
@@ -125,7 +125,7 @@ std::vector<std::string> live_sockets(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string path = entry.path().string();
-    if (path.ends_with(kEarlyEnding)) {
+    if (path.ends_with(kNotListeningSuffix)) {
       const int pid = std::atoi(entry.path().filename().c_str());
       if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH) ::unlink(path.c_str());
     }
@@ -150,7 +150,7 @@ std::vector<std::string> listening_folders(const std::string& unix_sockets) {
     if (begin == std::string::npos || end == begin) continue;
     const std::string name = line.substr(end + 1);
     const std::string folder = line.substr(begin, end - begin);
-    const bool is_socket = name.ends_with(kEarlyEnding) || name.ends_with(kEnding);
+    const bool is_socket = name.ends_with(kNotListeningSuffix) || name.ends_with(kEnding);
     const bool is_number = std::isdigit(static_cast<unsigned char>(name.front())) != 0;
     if (is_socket && is_number && folder.substr(folder.rfind('/') + 1).starts_with("ddprun")) folders.insert(folder);
   }

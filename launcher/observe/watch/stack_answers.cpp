@@ -23,23 +23,23 @@ constexpr std::size_t kMaxResults = 16;
 
 }  // namespace
 
-std::string StackAnswers::answer(const std::string& question, StackRequester& asker,
+std::string StackAnswers::answer(const std::string& request, StackRequester& asker,
                                  const std::vector<WatchedRank>& ranks) {
-  if (!question.starts_with(kWaiting)) return begin(question, asker, ranks);
-  const int number = std::atoi(question.c_str() + std::string_view(kWaiting).size());
+  if (!request.starts_with(kWaiting)) return begin(request, asker, ranks);
+  const int number = std::atoi(request.c_str() + std::string_view(kWaiting).size());
   const auto found = results_.find(number);
   if (found == results_.end()) return "error: the ranks have ended\n";
-  if (found->second.empty()) return question + "\n";
+  if (found->second.empty()) return request + "\n";
   std::string result = std::move(found->second);
   results_.erase(found);
   return result;
 }
 
-std::string StackAnswers::begin(const std::string& question, StackRequester& asker,
+std::string StackAnswers::begin(const std::string& request, StackRequester& asker,
                                 const std::vector<WatchedRank>& ranks) {
   if (ranks.empty()) return "error: no rank runs on this node, or the job is suspended or being stopped\n";
   std::vector<int> wanted;
-  std::istringstream words(question.substr(std::string_view(kQuestion).size()));
+  std::istringstream words(request.substr(std::string_view(kRequest).size()));
   for (int rank = 0; words >> rank;) wanted.push_back(rank);
   std::vector<int> here;
   for (const WatchedRank& rank : ranks) here.push_back(rank.rank);

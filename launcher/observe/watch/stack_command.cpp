@@ -16,35 +16,35 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kMaxStackQuestions = 500;
-constexpr auto kStackQuestionPause = 20ms;
+constexpr int kMaxStackRequests = 500;
+constexpr auto kStackRequestPause = 20ms;
 
 bool is_number(const std::string& word) {
   return !word.empty() && word.size() < 9 && word.find_first_not_of("0123456789") == std::string::npos;
 }
 
-struct StackQuestion {
+struct StackArguments {
   std::string job{};    // its name or ddprun's process ID; empty: the only one
   std::string ranks{};  // " 1 2"; empty: all
   bool all_users = false;
 };
 
-StackQuestion parse_stack_question(std::span<const std::string> arguments) {
-  StackQuestion question;
+StackArguments parse_stack_arguments(std::span<const std::string> arguments) {
+  StackArguments parsed;
   bool has_job = false;
   for (const std::string& word : arguments.subspan(1)) {
     if (names_all_users(word)) {
-      question.all_users = true;
+      parsed.all_users = true;
     } else if (word.starts_with('-') || (has_job && !is_number(word))) {
       throw LaunchError("expected ddprun stack [JOB] [RANK ...] [--all_users], got '" + word + "'");
     } else if (has_job) {
-      question.ranks += " " + word;
+      parsed.ranks += " " + word;
     } else {
-      question.job = word;
+      parsed.job = word;
       has_job = true;
     }
   }
-  return question;
+  return parsed;
 }
 
 int failed_with(const std::string& text) {
@@ -60,9 +60,9 @@ bool is_stack_command(std::span<const std::string> arguments) {
 
 StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
   const char* const over = "error: the job has ended\n";
-  std::string answer = ask(socket, StackAnswers::kQuestion + ranks + "\n").value_or(over);
-  for (int i = 0; i < kMaxStackQuestions && answer.starts_with(StackAnswers::kWaiting); ++i) {
-    std::this_thread::sleep_for(kStackQuestionPause);
+  std::string answer = ask(socket, StackAnswers::kRequest + ranks + "\n").value_or(over);
+  for (int i = 0; i < kMaxStackRequests && answer.starts_with(StackAnswers::kWaiting); ++i) {
+    std::this_thread::sleep_for(kStackRequestPause);
     answer = ask(socket, answer).value_or(over);
   }
   if (answer.ends_with('\n')) answer.pop_back();
@@ -70,15 +70,15 @@ StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
   const auto stacks = stacks_from(answer);
   if (!stacks) return {.problem = "the job's ddprun does not support this request: it is another version of ddprun"};
   SymbolNames names;
-  learn_frames(names, *stacks);
+  resolve_frames(names, *stacks);
   return {.text = stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); })};
 }
 
 int run_stack_command(std::span<const std::string> arguments) {
-  const auto [job, ranks, all_users] = parse_stack_question(arguments);
-  const JobScope whose = all_users ? scope_of_all_users() : JobScope::kOwn;
-  const auto jobs = find_jobs(job, whose);
-  if (jobs.empty()) return refuse_job(job, whose);
+  const auto [job, ranks, all_users] = parse_stack_arguments(arguments);
+  const JobScope scope = all_users ? scope_of_all_users() : JobScope::kOwn;
+  const auto jobs = find_jobs(job, scope);
+  if (jobs.empty()) return refuse_job(job, scope);
   if (jobs.size() > 1) {
     throw LaunchError(job.empty() ? "several of your jobs run on this machine: name one (ddprun status shows them)"
                                   : "several of your jobs are named '" + job +

@@ -98,12 +98,12 @@ std::string python_lines(const std::vector<PythonFrame>& frames) {
   return text;
 }
 
-void learn_frames(SymbolNames& names, const std::vector<RankStacks>& ranks) {
+void resolve_frames(SymbolNames& names, const std::vector<RankStacks>& ranks) {
   std::vector<std::pair<int, std::vector<std::uint64_t>>> stacks;
   for (const RankStacks& rank : ranks) {
     for (const ThreadStack& thread : rank.threads) stacks.emplace_back(rank.pid, thread.frames);
   }
-  names.learn(stacks);
+  names.resolve(stacks);
 }
 
 std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& name_frames) {

@@ -28,7 +28,7 @@ std::string python_lines(const std::vector<PythonFrame>& frames);
 std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& name_frames);
 
 // Makes `names` look up all frames of these stacks at once.
-void learn_frames(SymbolNames& names, const std::vector<RankStacks>& ranks);
+void resolve_frames(SymbolNames& names, const std::vector<RankStacks>& ranks);
 
 // For the report on a hang: the main thread's stack, and the stacks of other threads that are in the program or its
 // libraries. If the main thread's is not known, one line without a line end.

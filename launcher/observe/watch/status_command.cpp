@@ -20,30 +20,30 @@ namespace {
 
 using ddp::detail::terminal_size;
 
-struct Question {
+struct StatusArguments {
   std::string job{};  // its name or ddprun's process ID; empty: all
   bool json = false;
   bool refreshes = false;
-  JobScope whose = JobScope::kOwn;
+  JobScope scope = JobScope::kOwn;
 };
 
-Question parse_question(std::span<const std::string> arguments) {
-  Question question{.refreshes = arguments.front() == "top"};
+StatusArguments parse_status_arguments(std::span<const std::string> arguments) {
+  StatusArguments parsed{.refreshes = arguments.front() == "top"};
   bool all_users = false;
   for (const std::string& word : arguments.subspan(1)) {
-    if (word == "--json" && !question.refreshes) {
-      question.json = true;
+    if (word == "--json" && !parsed.refreshes) {
+      parsed.json = true;
     } else if (names_all_users(word)) {
       all_users = true;
-    } else if (word.starts_with('-') || !question.job.empty()) {
+    } else if (word.starts_with('-') || !parsed.job.empty()) {
       throw LaunchError("expected ddprun status [JOB] [--json] [--all_users] or ddprun top [JOB] [--all_users], got '" +
                         word + "'");
     } else {
-      question.job = word;
+      parsed.job = word;
     }
   }
-  if (all_users) question.whose = scope_of_all_users();
-  return question;
+  if (all_users) parsed.scope = scope_of_all_users();
+  return parsed;
 }
 
 // Adds the user at the beginning if it is known.
@@ -97,14 +97,14 @@ bool is_status_command(std::span<const std::string> arguments) {
 }
 
 int run_status_command(std::span<const std::string> arguments) {
-  const Question question = parse_question(arguments);
-  auto found = find_jobs(question.job, question.whose);
-  if (found.empty()) return refuse_job(question.job, question.whose);
-  if (question.refreshes && ::isatty(STDOUT_FILENO) == 1) {
-    run_top(question.job, question.whose);
-    found = find_jobs(question.job, question.whose);
+  const StatusArguments parsed = parse_status_arguments(arguments);
+  auto found = find_jobs(parsed.job, parsed.scope);
+  if (found.empty()) return refuse_job(parsed.job, parsed.scope);
+  if (parsed.refreshes && ::isatty(STDOUT_FILENO) == 1) {
+    run_top(parsed.job, parsed.scope);
+    found = find_jobs(parsed.job, parsed.scope);
   }
-  const std::string text = text_of(found, question.json, terminal_size(STDOUT_FILENO).columns);
+  const std::string text = text_of(found, parsed.json, terminal_size(STDOUT_FILENO).columns);
   if (!text.empty()) print(text);
   const std::string problems = problems_of(found);
   print_block(problems);

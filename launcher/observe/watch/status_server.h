@@ -1,4 +1,4 @@
-// Answers questions of this user's other processes about the job, at a socket in the user's runtime folder.
+// Answers requests of this user's other processes about the job, at a socket in the user's runtime folder.
 #pragma once
 
 #include <sys/epoll.h>
@@ -21,11 +21,11 @@ inline constexpr std::chrono::seconds kStatusPause{1};
 
 class StatusServer {
  public:
-  // `pid` is in the name of the socket. A question is one line. If the socket cannot be made, problem() has the reason,
+  // `pid` is in the name of the socket. A request is one line. If the socket cannot be made, problem() has the reason,
   // and the job continues.
-  StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& question)> answer)
+  StatusServer(EventLoop& loop, pid_t pid, std::function<std::string(const std::string& request)> answer)
       : loop_(loop),
-        server_(loop, {.is_whole = [](const std::string& question) { return question.ends_with('\n'); },
+        server_(loop, {.is_whole = [](const std::string& request) { return request.ends_with('\n'); },
                        .answer = std::move(answer),
                        .same_user_only = true}) {
     listen(pid);

@@ -82,17 +82,17 @@ void StackRequester::ask(StackRequest request) {
 
 void StackRequester::begin() {
   begin_ = EventLoop::Clock::now();
-  asked_.clear();
+  pending_stacks_.clear();
   const auto& wanted = requests_.front().ranks;
   for (const WatchedRank& rank : ranks_()) {
     const bool is_wanted = std::find(wanted.begin(), wanted.end(), rank.rank) != wanted.end();
-    if (is_wanted && rank.runs()) asked_.push_back(begin(rank));
+    if (is_wanted && rank.runs()) pending_stacks_.push_back(begin(rank));
   }
-  look();
+  poll();
 }
 
-StackRequester::Asked StackRequester::begin(const WatchedRank& rank) const {
-  Asked asked{.stacks = {.rank = rank.rank, .pid = program_of(rank)}};
+StackRequester::PendingStacks StackRequester::begin(const WatchedRank& rank) const {
+  PendingStacks asked{.stacks = {.rank = rank.rank, .pid = program_of(rank)}};
   RankStacks& stacks = asked.stacks;
   for (const pid_t thread : threads_of(stacks.pid)) stacks.threads.push_back(kernel_state_of(thread));
   if (read_python(stacks)) {
@@ -116,18 +116,18 @@ StackRequester::Asked StackRequester::begin(const WatchedRank& rank) const {
   return asked;
 }
 
-void StackRequester::look() {
+void StackRequester::poll() {
   const auto now = EventLoop::Clock::now();
   const auto ranks = ranks_();
   bool waits = false;
-  for (Asked& asked : asked_) waits = advance(asked, ranks) || waits;
+  for (PendingStacks& asked : pending_stacks_) waits = advance(asked, ranks) || waits;
   const StackRequest& request = requests_.front();
   if (!waits || now - begin_ > request.timeout) return finish();
-  timer_.start_in(kStackInterval, [this] { look(); });
+  timer_.start_in(kStackInterval, [this] { poll(); });
 }
 
 // Returns true while an answer is missing.
-bool StackRequester::advance(Asked& asked, const std::vector<WatchedRank>& ranks) {
+bool StackRequester::advance(PendingStacks& asked, const std::vector<WatchedRank>& ranks) {
   if (asked.prints) return EventLoop::Clock::now() - begin_ < requests_.front().print_time;
   const auto rank =
       std::find_if(ranks.begin(), ranks.end(), [&](const WatchedRank& each) { return each.rank == asked.stacks.rank; });
@@ -139,7 +139,7 @@ bool StackRequester::advance(Asked& asked, const std::vector<WatchedRank>& ranks
   return false;
 }
 
-void StackRequester::send(Asked& asked, const ddp::detail::Page& page) const {
+void StackRequester::send(PendingStacks& asked, const ddp::detail::Page& page) const {
   ThreadStack& stack = asked.stacks.threads[asked.next];
   const auto state = process_stat(stack.thread);
   const bool is_main = stack.thread == asked.stacks.pid;
@@ -161,7 +161,7 @@ void StackRequester::send(Asked& asked, const ddp::detail::Page& page) const {
 }
 
 // Returns false while the answer is missing.
-bool StackRequester::take_answer(Asked& asked, const ddp::detail::Page& page) {
+bool StackRequester::take_answer(PendingStacks& asked, const ddp::detail::Page& page) {
   const auto now = EventLoop::Clock::now();
   auto& threads = asked.stacks.threads;
   auto frames = ddp::detail::read_stack(page, asked.answer);
@@ -191,7 +191,7 @@ bool StackRequester::take_answer(Asked& asked, const ddp::detail::Page& page) {
 
 void StackRequester::finish() {
   std::vector<RankStacks> answers;
-  for (Asked& asked : asked_) {
+  for (PendingStacks& asked : pending_stacks_) {
     auto& threads = asked.stacks.threads;
     for (; asked.next < threads.size(); ++asked.next) threads[asked.next].problem = "no stack: it does not answer";
     answers.push_back(std::move(asked.stacks));

@@ -52,7 +52,7 @@ class StackRequester {
   void ask(StackRequest request);
 
  private:
-  struct Asked {
+  struct PendingStacks {
     RankStacks stacks{};
     std::size_t next = 0;      // the thread that is asked, or will be asked next
     bool is_waiting = false;   // true while its answer is missing
@@ -61,18 +61,18 @@ class StackRequester {
     bool prints = false;  // the program has no page and prints its stack
   };
   void begin();
-  Asked begin(const WatchedRank& rank) const;
-  void look();
-  bool advance(Asked& asked, const std::vector<WatchedRank>& ranks);
-  bool take_answer(Asked& asked, const ddp::detail::Page& page);
-  void send(Asked& asked, const ddp::detail::Page& page) const;
+  PendingStacks begin(const WatchedRank& rank) const;
+  void poll();
+  bool advance(PendingStacks& asked, const std::vector<WatchedRank>& ranks);
+  bool take_answer(PendingStacks& asked, const ddp::detail::Page& page);
+  void send(PendingStacks& asked, const ddp::detail::Page& page) const;
   void finish();
 
   EventLoop& loop_;
   const int signal_;
   const WatchedRanks ranks_;
   std::deque<StackRequest> requests_;  // the first one is being answered
-  std::vector<Asked> asked_;
+  std::vector<PendingStacks> pending_stacks_;
   EventLoop::Clock::time_point begin_{};
   EventLoop::Timer timer_{loop_};
 };

@@ -126,10 +126,10 @@ std::vector<std::string> shown_stacks(const std::vector<FoundJob>& found) {
 
 }  // namespace
 
-void run_top(const std::string& job, JobScope whose) {
+void run_top(const std::string& job, JobScope scope) {
   const KeyTerminal terminal;
   TopState state;
-  auto found = find_jobs(job, whose);
+  auto found = find_jobs(job, scope);
   while (!found.empty()) {
     const auto end = Clock::now() + kRefresh;
     while (Clock::now() < end) {
@@ -138,7 +138,7 @@ void run_top(const std::string& job, JobScope whose) {
       if (!std::exchange(state.wants_stacks, false)) continue;
       state.stacks = shown_stacks(found);
     }
-    found = find_jobs(job, whose);
+    found = find_jobs(job, scope);
   }
 }
 

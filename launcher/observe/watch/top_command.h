@@ -8,6 +8,6 @@
 namespace launcher {
 
 // Returns when all jobs have ended or the user quits. The state of the terminal is then restored.
-void run_top(const std::string& job, JobScope whose);
+void run_top(const std::string& job, JobScope scope);
 
 }  // namespace launcher

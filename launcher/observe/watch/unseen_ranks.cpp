@@ -19,12 +19,12 @@ struct PlaceGroup {
   std::vector<int> ranks{};
 };
 
-constexpr double kMuchOfProcessor = 0.5;  // a processor
+constexpr double kBusyCpuShare = 0.5;  // a processor
 
 std::string state_text(const RankView& rank) {
   if (!rank.process) return "gone";
   // A busy process may be found in another kernel function each time, so it counts as running.
-  return rank.cpu_share > kMuchOfProcessor || rank.process->state == 'R' ? "running" : to_text(*rank.process);
+  return rank.cpu_share > kBusyCpuShare || rank.process->state == 'R' ? "running" : to_text(*rank.process);
 }
 
 // A rank with a page is in a collective when it has not completed one.
@@ -60,16 +60,16 @@ std::vector<PlaceGroup> places_of(const std::vector<RankView>& ranks) {
 }
 
 std::string sentence_of(const std::vector<PlaceGroup>& places) {
-  constexpr std::size_t kNamed = 4;
+  constexpr std::size_t kMaxNamedRanks = 4;
   std::string text;
-  for (std::size_t i = 0; i < std::min(places.size(), kNamed); ++i) {
+  for (std::size_t i = 0; i < std::min(places.size(), kMaxNamedRanks); ++i) {
     const PlaceGroup& place = places[i];
     text += (i == 0 ? "" : "; ") + rank_ranges(place.ranks);
     const bool has_ended = place.text.starts_with("ended");
     text += place.ranks.size() == 1 ? (has_ended ? " has " : " is ") : (has_ended ? " have " : " are ");
     text += place.text;
   }
-  return places.size() > kNamed ? text + "; and so on" : text;
+  return places.size() > kMaxNamedRanks ? text + "; and so on" : text;
 }
 
 void append(std::vector<int>& ranks, const PlaceGroup& place) {
@@ -87,7 +87,7 @@ std::vector<int> minority_ranks(const std::vector<PlaceGroup>& places) {
 
 }  // namespace
 
-Verdict judge_unseen(const std::vector<RankView>& ranks) {
+Verdict diagnose_unseen_ranks(const std::vector<RankView>& ranks) {
   std::vector<PlaceGroup> places = places_of(ranks);
   // Ranks that wait in a collective come last.
   const auto waiting =

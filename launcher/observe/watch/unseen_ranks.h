@@ -9,6 +9,6 @@
 namespace launcher {
 
 // For ranks of which none is known to wait in a collective, and of which at least one running rank has no page.
-Verdict judge_unseen(const std::vector<RankView>& ranks);
+Verdict diagnose_unseen_ranks(const std::vector<RankView>& ranks);
 
 }  // namespace launcher

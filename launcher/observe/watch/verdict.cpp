@@ -19,7 +19,7 @@ std::string step_text(const RankView& rank) {
 }
 
 // "it has been in data for 121 s"
-std::string whereabouts(const RankView& rank, std::uint64_t now, const char* subject) {
+std::string position_text(const RankView& rank, std::uint64_t now, const char* subject) {
   if (!rank.runs()) return std::string(subject) + " has ended (" + rank.ended + ")";
   const std::string stopped =
       rank.process && rank.process->is_stopped() ? " is " + to_text(*rank.process) + ";" : std::string();
@@ -36,13 +36,13 @@ std::string whereabouts(const RankView& rank, std::uint64_t now, const char* sub
 }
 
 // The places of all of them, as far as a sentence has room.
-std::string whereabouts_of_all(const std::vector<const RankView*>& ranks, std::uint64_t now) {
-  constexpr std::size_t kNamed = 4;
+std::string positions_text(const std::vector<const RankView*>& ranks, std::uint64_t now) {
+  constexpr std::size_t kMaxNamedRanks = 4;
   std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i) {
-    text += (i == 0 ? "" : "; ") + whereabouts(*ranks[i], now, rank_ranges({ranks[i]->rank}).c_str());
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMaxNamedRanks); ++i) {
+    text += (i == 0 ? "" : "; ") + position_text(*ranks[i], now, rank_ranges({ranks[i]->rank}).c_str());
   }
-  return ranks.size() > kNamed ? text + "; and others" : text;
+  return ranks.size() > kMaxNamedRanks ? text + "; and others" : text;
 }
 
 std::vector<int> ranks_of(const std::vector<const RankView*>& views) {
@@ -99,14 +99,14 @@ Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits
   const RankView& culprit = *culprits.front();
   const std::string named = rank_ranges(verdict.culprits);
   if (first == nullptr) {
-    verdict.sentence = whereabouts_of_all(culprits, now);
+    verdict.sentence = positions_text(culprits, now);
     return verdict;
   }
   verdict.waiter = first->waiter->rank;
   verdict.sentence = named + (culprits.size() == 1 ? " has" : " have") + what_is_missing(*first) + step_text(culprit) +
                      "; " +
-                     (culprits.size() == 1 ? whereabouts(culprit, now, "it") + other_call_of(culprit, *first)
-                                           : whereabouts_of_all(culprits, now)) +
+                     (culprits.size() == 1 ? position_text(culprit, now, "it") + other_call_of(culprit, *first)
+                                           : positions_text(culprits, now)) +
                      "; " + rank_ranges(ranks_of(waiting)) + (ranks_of(waiting).size() == 1 ? " waits" : " wait") +
                      (culprits.size() == 1 ? " for it" : " for them");
   return verdict;
@@ -171,7 +171,7 @@ std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uin
       (are_ours ? std::string(is_one_there ? " waits" : " wait") + " for all to connect"
                 : std::string(is_one_there ? " has" : " have")) +
       "; " +
-      whereabouts(*missing_ranks.front(), now, is_one ? "it" : rank_ranges({missing_ranks.front()->rank}).c_str());
+      position_text(*missing_ranks.front(), now, is_one ? "it" : rank_ranges({missing_ranks.front()->rank}).c_str());
   return verdict;
 }
 
@@ -224,7 +224,7 @@ Verdict no_rank_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
   verdict.sentence =
       has_older ? "no rank waits in one of its last " + std::to_string(ddp::detail::kRingEntries) + " collectives; "
                 : "no rank waits in a collective; ";
-  verdict.sentence += whereabouts_of_all(at_work, now);
+  verdict.sentence += positions_text(at_work, now);
   return verdict;
 }
 
@@ -238,7 +238,7 @@ bool is_still_open(const Mismatch& mismatch) {
 
 }  // namespace
 
-Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
+Verdict diagnose_hang(const std::vector<RankView>& ranks, std::uint64_t now) {
   const std::vector<GroupCalls> groups = group_calls(ranks);
   if (const auto mismatch = first_mismatch(groups); mismatch && is_still_open(*mismatch)) {
     return different_calls(*mismatch);
@@ -258,7 +258,7 @@ Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now) {
   }
   const bool is_any_unseen =
       std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) { return rank.runs() && !rank.progress; });
-  if (is_any_unseen) return judge_unseen(ranks);
+  if (is_any_unseen) return diagnose_unseen_ranks(ranks);
   if (auto verdict = unfinished(groups)) return *verdict;
   return no_rank_waits(ranks, now);
 }

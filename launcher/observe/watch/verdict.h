@@ -28,6 +28,6 @@ struct Verdict {
 };
 
 // `now` is in microseconds of the page clock.
-Verdict judge(const std::vector<RankView>& ranks, std::uint64_t now);
+Verdict diagnose_hang(const std::vector<RankView>& ranks, std::uint64_t now);
 
 }  // namespace launcher

@@ -67,8 +67,8 @@ pid_t program_of(const WatchedRank& rank) {
 }
 
 int stack_signal() {
-  constexpr int kAboveFirst = 12;
-  return SIGRTMIN + kAboveFirst;
+  constexpr int kSignalOffset = 12;
+  return SIGRTMIN + kSignalOffset;
 }
 
 }  // namespace launcher

@@ -27,11 +27,11 @@ using namespace std::chrono_literals;
 constexpr auto kSamplePause = 1s;
 constexpr std::string_view kEndOfSample = "end";
 // Much more than the lines of one sample.
-constexpr std::size_t kMostReport = std::size_t{1} << 20;
+constexpr std::size_t kMaxReportBytes = std::size_t{1} << 20;
 
 // Constants of nvml.h.
-constexpr unsigned kStreamingMultiprocessors = 1;
-constexpr unsigned kGpuItself = 0;
+constexpr unsigned kSmClock = 1;
+constexpr unsigned kGpuSensor = 0;
 struct Utilization {
   unsigned gpu = 0;
   unsigned memory = 0;
@@ -71,8 +71,8 @@ class Driver {
     const auto memory = ask<Memory>("nvmlDeviceGetMemoryInfo", device);
     std::ostringstream line;
     line << uuid.data() << ' ' << ask<Utilization>("nvmlDeviceGetUtilizationRates", device).gpu << ' ' << memory.used
-         << ' ' << memory.total << ' ' << ask<unsigned>("nvmlDeviceGetClockInfo", device, kStreamingMultiprocessors)
-         << ' ' << ask<unsigned>("nvmlDeviceGetTemperature", device, kGpuItself) << ' '
+         << ' ' << memory.total << ' ' << ask<unsigned>("nvmlDeviceGetClockInfo", device, kSmClock) << ' '
+         << ask<unsigned>("nvmlDeviceGetTemperature", device, kGpuSensor) << ' '
          << ask<unsigned long long>("nvmlDeviceGetCurrentClocksThrottleReasons", device);
     return line.str();
   }
@@ -151,7 +151,7 @@ void GpuMonitor::on_text() {
   std::array<char, 4096> buffer{};
   const ssize_t count = ::read(reader_.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0 || text_.size() > kMostReport) return end();
+  if (count <= 0 || text_.size() > kMaxReportBytes) return end();
   text_.append(buffer.data(), static_cast<std::size_t>(count));
   const std::string mark = std::string(kEndOfSample) + "\n";
   for (std::size_t at = text_.find(mark); at != std::string::npos; at = text_.find(mark)) {

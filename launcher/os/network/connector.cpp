@@ -26,7 +26,7 @@ constexpr int kUnresolvedPauses = 4;
 constexpr auto kMinUnresolvedPause = 50ms;
 constexpr auto kMaxUnresolvedPause = 2s;
 // A name may get another address, for example when a pod was moved.
-constexpr auto kResolveAgain = 10s;
+constexpr auto kResolveInterval = 10s;
 // The kernel repeats a connection request for two minutes at growing intervals, so each attempt has a shorter limit.
 constexpr auto kAttempt = 3s;
 constexpr auto kAttemptOfSeveral = 500ms;
@@ -81,7 +81,7 @@ void Connector::retry(std::string problem) {
 
 void Connector::begin() {
   next_address_ = 0;
-  if (is_numeric_ || (!addresses_.empty() && Clock::now() < resolved_ + kResolveAgain)) {
+  if (is_numeric_ || (!addresses_.empty() && Clock::now() < resolved_ + kResolveInterval)) {
     connect_next();
   } else {
     look_up();

@@ -18,7 +18,7 @@
 namespace launcher {
 
 struct ListenAt {
-  enum class Kind : std::uint8_t { kLoopback, kEverywhere, kAddresses };
+  enum class Kind : std::uint8_t { kLoopback, kAnyAddress, kAddresses };
   Kind kind = Kind::kLoopback;
   std::vector<SocketAddress> addresses{};  // their ports are ignored
 };

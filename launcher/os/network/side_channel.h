@@ -37,12 +37,12 @@ class SideChannel {
 
   // Set by the user of the channel. They receive bytes from the coordinator, and from a member: its node, and what is
   // known of its steady clock.
-  std::function<void(std::string_view bytes)> on_coordinator{};
-  std::function<void(int node, std::optional<ClockDifference> clock, std::string_view bytes)> on_member{};
+  std::function<void(std::string_view bytes)> on_coordinator_bytes{};
+  std::function<void(int node, std::optional<ClockDifference> clock, std::string_view bytes)> on_member_bytes{};
 
   bool has_coordinator() const { return connection_ && connection_->is_open(); }
   // Whether more should be sent now; the ranks' store uses the connection, too.
-  bool has_room() const { return has_coordinator() && connection_->waiting() < kMostWaiting; }
+  bool has_room() const { return has_coordinator() && connection_->waiting() < kMaxWaitingBytes; }
   // Whether all bytes were passed to the kernel.
   bool is_sent() const { return !has_coordinator() || connection_->is_idle(); }
   void send(std::string_view bytes) {
@@ -50,7 +50,7 @@ class SideChannel {
   }
 
  private:
-  static constexpr std::size_t kMostWaiting = std::size_t{64} << 10;
+  static constexpr std::size_t kMaxWaitingBytes = std::size_t{64} << 10;
   std::optional<Connection> connection_;
 };
 

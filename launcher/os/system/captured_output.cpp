@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMaxCapturedBytes = 64 << 10;
 // The pause between two checks of a command that has closed its output; nearly all commands have ended by then.
-constexpr int kPauseMs = 2;
+constexpr int kPollPauseMs = 2;
 
 }  // namespace
 
@@ -46,7 +46,7 @@ bool wait_for_end(pid_t pid, Clock::time_point deadline) {
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
     if (Clock::now() >= deadline) return false;
-    ::poll(nullptr, 0, kPauseMs);
+    ::poll(nullptr, 0, kPollPauseMs);
   }
   return true;
 }

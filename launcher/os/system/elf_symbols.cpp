@@ -54,10 +54,10 @@ std::optional<std::uint64_t> address_of(std::string_view file, const Elf64_Ehdr&
 
 // Returns the virtual address of the first byte of an executable mapping, which begins at a page.
 std::optional<std::uint64_t> begin_of(std::string_view file, const Elf64_Ehdr& header, const MappedFile& mapped) {
-  constexpr std::uint64_t kLargestPage = 65536;
+  constexpr std::uint64_t kMaxPageBytes = 65536;
   for (const Elf64_Phdr& part : records_at<Elf64_Phdr>(file, header.e_phoff, header.e_phnum)) {
     if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
-    const bool begins_in_page = mapped.offset <= part.p_offset && part.p_offset - mapped.offset < kLargestPage;
+    const bool begins_in_page = mapped.offset <= part.p_offset && part.p_offset - mapped.offset < kMaxPageBytes;
     const bool is_within = mapped.offset >= part.p_offset && mapped.offset - part.p_offset < part.p_filesz;
     if (begins_in_page || is_within) return part.p_vaddr - part.p_offset + mapped.offset;
   }
@@ -234,7 +234,7 @@ std::optional<SymbolNames::Place> SymbolNames::place_of(int pid, const std::vect
   return Place{file->path, address - file->begin + file->offset};
 }
 
-void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks) {
+void SymbolNames::resolve(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks) {
   std::map<std::string, std::pair<int, std::set<std::uint64_t>>>
       wanted;  // by file: a process that has mapped it, and the offsets
   for (const auto& [pid, addresses] : stacks) {
@@ -254,7 +254,7 @@ void SymbolNames::learn(const std::vector<std::pair<int, std::vector<std::uint64
 }
 
 std::vector<StackFrame> SymbolNames::frames(int pid, const std::vector<std::uint64_t>& addresses) {
-  learn({{pid, addresses}});
+  resolve({{pid, addresses}});
   std::vector<StackFrame> frames;
   for (std::size_t i = 0; i < std::min(addresses.size(), kMaxFrames); ++i) {
     const auto place = place_of(pid, addresses, i);

@@ -46,7 +46,7 @@ class SymbolNames {
  public:
   // Looks up the processes and addresses for which frames() will be called, in one pass over each file: a file may have
   // half a million symbols, and only a few hundred places are needed.
-  void learn(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks);
+  void resolve(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks);
   // `addresses` are return addresses in the process, except for the first, innermost one. At most 32 are named.
   std::vector<StackFrame> frames(int pid, const std::vector<std::uint64_t>& addresses);
 

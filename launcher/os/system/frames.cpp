@@ -42,7 +42,7 @@ std::optional<FrameBuffer::Frame> FrameBuffer::next(std::optional<ContentSizes> 
     return std::nullopt;
   }
   const std::size_t size = read_integer<std::uint32_t>(left);
-  is_broken_ = size > kMostContentBytes;
+  is_broken_ = size > kMaxContentBytes;
   if (!is_broken_ && left.size() >= kFrameHeadBytes) {
     const auto kind = read_integer<std::uint8_t>(left.substr(kSizeBytes));
     const auto sizes = sizes_of(kind);

@@ -17,7 +17,7 @@ using ddp::detail::read_integer;
 
 inline constexpr std::size_t kFrameHeadBytes = 5;
 // The limit for the content of any kind: more than any arguments and environment that a kernel accepts.
-inline constexpr std::size_t kMostContentBytes = std::size_t{64} << 20;
+inline constexpr std::size_t kMaxContentBytes = std::size_t{64} << 20;
 
 // Begins a frame at the end of `out`; the bytes that are appended until end_frame() are its content. Returns its
 // position.

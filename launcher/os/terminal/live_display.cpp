@@ -132,9 +132,9 @@ void LiveScreen::paint(std::string_view lines, std::vector<ShownRow> rows, std::
   } else {
     erase_rows(columns, out);
     out.append(lines);
-    if (!lines.empty()) in_line_ = lines.back() != '\n';
+    if (!lines.empty()) has_unfinished_line_ = lines.back() != '\n';
     if (!rows.empty()) {
-      if (std::exchange(in_line_, false)) out.append("\r\n");
+      if (std::exchange(has_unfinished_line_, false)) out.append("\r\n");
       out.append(kDefaultColours);
     }
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -171,7 +171,7 @@ bool LiveDisplay::is_possible(int terminal) {
 
 void LiveDisplay::print(int source, std::string_view lines) {
   if (lines.empty()) return;
-  const bool breaks_a_line = screen_.is_in_line() && source != last_source_;
+  const bool breaks_a_line = screen_.has_unfinished_line() && source != last_source_;
   last_source_ = source;
   paint(breaks_a_line ? std::string("\n").append(lines) : lines);
 }

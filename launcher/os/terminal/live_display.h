@@ -33,7 +33,7 @@ class LiveScreen {
   // Call it when another program has written to the terminal: the cursor is on a new line.
   void forget() { painted_.clear(); }
   // True when the cursor is at the end of a line without a newline.
-  bool is_in_line() const { return in_line_; }
+  bool has_unfinished_line() const { return has_unfinished_line_; }
 
  private:
   std::size_t height(const ShownRow& row, std::size_t columns) const;
@@ -44,7 +44,7 @@ class LiveScreen {
   bool reflows_;
   std::vector<ShownRow> painted_;  // the cursor is at the beginning of the last one
   std::size_t columns_ = 0;
-  bool in_line_ = false;  // a line without a newline is above
+  bool has_unfinished_line_ = false;  // a line without a newline is above
 };
 
 class LiveDisplay {

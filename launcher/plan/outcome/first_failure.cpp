@@ -53,7 +53,7 @@ bool is_consequence(const RankEnd& rank) {
   return message_has_any_of(rank, kLostPeer) || message_has_any_of(rank, kNoPeer);
 }
 
-bool is_vague_consequence(const RankEnd& rank) {
+bool is_ambiguous_consequence(const RankEnd& rank) {
   return message_has_any_of(rank, kNoPeer) && !message_has_any_of(rank, kLostPeer);
 }
 

@@ -17,7 +17,7 @@ double failure_time(const RankEnd& rank, const JobEnd& job);
 bool is_consequence(const RankEnd& rank);
 // True when the message of such a rank may also mean a failure of its own: "Connection refused" comes from a peer that
 // is gone, but also from any other server that is not there.
-bool is_vague_consequence(const RankEnd& rank);
+bool is_ambiguous_consequence(const RankEnd& rank);
 
 // The index in `ranks` of the failure that caused the others; nothing when no rank failed on its own. A rank that wrote
 // an error file before another one ended was first, even if it ended later. If a failure was announced to the other

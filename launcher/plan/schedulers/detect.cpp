@@ -27,7 +27,7 @@ std::optional<ScheduledPlace> place_of(const System& system, const ProcessContex
   try {
     return system.read(context);
   } catch (const std::invalid_argument& error) {
-    return ScheduledPlace{.system = system.name, .obstacle = error.what()};
+    return ScheduledPlace{.system = system.name, .problem = error.what()};
   }
 }
 
@@ -43,18 +43,18 @@ void fill(std::optional<Sourced<Value>>& place, const std::optional<Sourced<Valu
 
 std::string sources_text(const ScheduledPlace& place) {
   std::string text;
-  for (const auto* told : {&place.nnodes, &place.node_rank}) {
-    if (*told) ddp::detail::append_item(text, (*told)->why);
+  for (const auto* sourced : {&place.nnodes, &place.node_rank}) {
+    if (*sourced) ddp::detail::append_item(text, (*sourced)->why);
   }
   return text;
 }
 
 // Merges the places of two schedulers.
 void join(ScheduledPlace& place, const ScheduledPlace& other) {
-  if (place.obstacle.empty()) place.obstacle = other.obstacle;
+  if (place.problem.empty()) place.problem = other.problem;
   if (are_unequal(place.nnodes, other.nnodes) || are_unequal(place.node_rank, other.node_rank)) {
-    place.obstacle = place.system + " (" + sources_text(place) + ") and " + other.system + " (" + sources_text(other) +
-                     ") contradict each other: give --nnodes and --node_rank";
+    place.problem = place.system + " (" + sources_text(place) + ") and " + other.system + " (" + sources_text(other) +
+                    ") contradict each other: give --nnodes and --node_rank";
   }
   place.system += ", " + other.system;
   fill(place.nnodes, other.nnodes);

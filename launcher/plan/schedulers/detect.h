@@ -19,7 +19,7 @@ struct Detection {
 // The system that started this process takes precedence over the system that provided the machine: first Open MPI,
 // MPICH, jsrun and srun, in this order, then the operators and services that number containers or machines. All of the
 // latter that are present must agree. In a rank that another launcher started, none of them counts. Throws nothing:
-// invalid values become the place's obstacle.
+// invalid values become the place's problem.
 Detection detect_scheduler(const ProcessContext& context);
 
 }  // namespace launcher

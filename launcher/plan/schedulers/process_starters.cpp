@@ -23,12 +23,12 @@ std::optional<ScheduledPlace> read(const ProcessContext& context, const Starter&
   read_nodes(context, starter.size, starter.rank, place);
   const auto local = number_of(context, starter.local_size, 1, kMaxScheduledNodes);
   if (!local && place.nnodes->value > 1) {
-    place.obstacle = std::string(starter.name) + " started ddprun " + std::to_string(place.nnodes->value) + " times (" +
-                     place.nnodes->why + ") without saying on how many nodes: give --nnodes and --node_rank";
+    place.problem = std::string(starter.name) + " started ddprun " + std::to_string(place.nnodes->value) + " times (" +
+                    place.nnodes->why + ") without saying on how many nodes: give --nnodes and --node_rank";
   } else if (local && local->value > 1) {
-    place.obstacle = std::string(starter.name) + " started ddprun " + std::to_string(local->value) +
-                     " times on this node (" + local->why + "): start it once on each, " + starter.one_per_node +
-                     ", or start PROGRAM without ddprun";
+    place.problem = std::string(starter.name) + " started ddprun " + std::to_string(local->value) +
+                    " times on this node (" + local->why + "): start it once on each, " + starter.one_per_node +
+                    ", or start PROGRAM without ddprun";
   }
   return place;
 }

@@ -38,8 +38,8 @@ Sourced<std::chrono::seconds> kill_wait(const ProcessContext& context) {
   constexpr int kDefault = 30;
   const std::string path = text_of(context, "SLURM_CONF").value_or("/etc/slurm/slurm.conf");
   const auto text = context.file(path);
-  const auto told = text ? find_setting(*text, "KillWait") : std::nullopt;
-  if (told && *told > 0) return {std::chrono::seconds(*told), "KillWait of " + path};
+  const auto setting = text ? find_setting(*text, "KillWait") : std::nullopt;
+  if (setting && *setting > 0) return {std::chrono::seconds(*setting), "KillWait of " + path};
   return {std::chrono::seconds(kDefault), "Slurm's default of KillWait"};
 }
 
@@ -56,9 +56,9 @@ std::optional<ScheduledPlace> read_slurm(const ProcessContext& context) {
     const auto nodes = number_of(context, "SLURM_JOB_NUM_NODES", 1, kMaxScheduledNodes);
     // A batch script has a task number; a shell of salloc has none, and is used to try things on one node.
     if (nodes && nodes->value > 1 && has(context, "SLURM_PROCID")) {
-      place.obstacle = "this Slurm job has " + std::to_string(nodes->value) + " nodes (" + nodes->why +
-                       "), and ddprun was started on one of them: start it on each with srun --ntasks-per-node=1 "
-                       "ddprun ..., or give --nnodes 1";
+      place.problem = "this Slurm job has " + std::to_string(nodes->value) + " nodes (" + nodes->why +
+                      "), and ddprun was started on one of them: start it on each with srun --ntasks-per-node=1 "
+                      "ddprun ..., or give --nnodes 1";
     }
     return place;
   }
@@ -69,9 +69,9 @@ std::optional<ScheduledPlace> read_slurm(const ProcessContext& context) {
   place.master_port = {step->port, "derived from " + job_text};
   place.job_id = {step->name, job_text + ", " + shown("SLURM_STEP_ID", step->name.substr(step->name.find('.') + 1))};
   if (step->tasks_on_node > 1) {
-    place.obstacle = "srun started ddprun " + std::to_string(step->tasks_on_node) + " times on this node (" +
-                     shown("SLURM_STEP_TASKS_PER_NODE", text_of(context, "SLURM_STEP_TASKS_PER_NODE").value_or("")) +
-                     "): start it once on each, srun --ntasks-per-node=1, or start PROGRAM without ddprun";
+    place.problem = "srun started ddprun " + std::to_string(step->tasks_on_node) + " times on this node (" +
+                    shown("SLURM_STEP_TASKS_PER_NODE", text_of(context, "SLURM_STEP_TASKS_PER_NODE").value_or("")) +
+                    "): start it once on each, srun --ntasks-per-node=1, or start PROGRAM without ddprun";
   }
   return place;
 }

@@ -27,8 +27,8 @@ struct ScheduledPlace {
   std::optional<Sourced<std::uint16_t>> master_port = std::nullopt;
   std::optional<Sourced<std::string>> job_id = std::nullopt;  // equal on all nodes of the job
   std::optional<Sourced<std::chrono::seconds>> kill_wait =
-      std::nullopt;        // the time between the scheduler's TERM and its KILL
-  std::string obstacle{};  // why the variables give no place although they should, and what to do; else empty
+      std::nullopt;       // the time between the scheduler's TERM and its KILL
+  std::string problem{};  // why the variables give no place although they should, and what to do; else empty
 };
 
 using ReadSystem = std::optional<ScheduledPlace> (*)(const ProcessContext&);

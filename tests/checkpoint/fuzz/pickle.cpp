@@ -94,8 +94,8 @@ std::string file_with(std::string_view pickle) {
 void check_tensor(const pt::PtFile& file, const pt::TensorEntry& tensor) {
   try {
     const std::string_view bytes = file.bytes_of(tensor);
-    constexpr std::uint64_t kMostCopied = 1 << 20;
-    if (pt::gathered_size(tensor) > kMostCopied) return;
+    constexpr std::uint64_t kMaxCopyBytes = 1 << 20;
+    if (pt::gathered_size(tensor) > kMaxCopyBytes) return;
     std::uint64_t count = 1;
     for (const int64_t size : tensor.sizes) count *= static_cast<std::uint64_t>(size);
     require(pt::gather_elements(tensor, bytes).size() == count * pt::dtype_by_name(tensor.dtype)->bytes,

@@ -31,7 +31,7 @@ using fuzz::require;
 
 constexpr char kSection = '\x1e';
 constexpr char kField = '\x1f';
-constexpr size_t kMostData = 4096;
+constexpr size_t kMaxData = 4096;
 
 using Contents = std::map<std::string, std::string>;
 
@@ -98,7 +98,7 @@ Folder folder_of(std::string_view bytes) {
     std::string content(safetensors::kLengthBytes, '\0');
     const uint64_t length = header.size();
     std::memcpy(content.data(), &length, sizeof(length));
-    content.append(header).append(data_of(std::min(data, kMostData)));
+    content.append(header).append(data_of(std::min(data, kMaxData)));
     folder.contents[name] = std::move(content);
   }
   if (has(0)) {

@@ -19,9 +19,9 @@ namespace {
 using namespace ddp::shards;
 using fuzz::require;
 
-constexpr auto kMost = std::numeric_limits<int64_t>::max();
-constexpr std::array<int64_t, 8> kOthers = {kMost,      kMost / 2,        int64_t{1} << 32, -1,
-                                            -kMost - 1, int64_t{1} << 62, 1 << 20,          10};
+constexpr auto kMax = std::numeric_limits<int64_t>::max();
+constexpr std::array<int64_t, 8> kOthers = {kMax,      kMax / 2,         int64_t{1} << 32, -1,
+                                            -kMax - 1, int64_t{1} << 62, 1 << 20,          10};
 
 int64_t number(fuzz::Input& input) {
   const auto byte = input.byte();
@@ -36,13 +36,13 @@ DimVector numbers(fuzz::Input& input, size_t count) {
 
 // How often each element is in a chunk, where all chunks lie in the tensor and that is not large.
 std::optional<std::vector<int>> counts(const CatalogTensor& tensor) {
-  constexpr int64_t kMostElements = 10'000;
+  constexpr int64_t kMaxElements = 10'000;
   int64_t elements = 1;
   for (const auto size : tensor.shape) {
     if (size < 0 || size > 10) return std::nullopt;
     elements *= size;
   }
-  if (elements > kMostElements) return std::nullopt;
+  if (elements > kMaxElements) return std::nullopt;
   std::vector<int> times(static_cast<size_t>(elements), 0);
   for (const auto& chunk : tensor.chunks) {
     if (!is_inside(chunk.box, tensor.shape)) return std::nullopt;
@@ -133,7 +133,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
     const auto fault = number(input);
     chunk.size = size + static_cast<uint64_t>(fault == 7 ? 1 : fault == -1 ? -2 : 0);
     chunk.file = fault == 8 ? 1 : 0;
-    if (fault == kMost) chunk.begin = std::numeric_limits<uint64_t>::max() - size / 2;
+    if (fault == kMax) chunk.begin = std::numeric_limits<uint64_t>::max() - size / 2;
     is_placed = is_placed && chunk.size == size && chunk.file == 0 && chunk.begin == position;
     position += size;
     tensor.chunks.push_back(std::move(chunk));

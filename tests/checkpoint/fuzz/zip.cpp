@@ -35,11 +35,11 @@ void check_entries(const pt::ZipReader& zip, std::string_view file) {
 
 // What the file's pickle says of its storages may be wrong, and unpacking one may fail; neither may do harm.
 void read_tensors(const pt::PtFile& file) {
-  constexpr std::uint64_t kMostCopied = 1 << 20;
+  constexpr std::uint64_t kMaxCopyBytes = 1 << 20;
   try {
     for (const auto& [name, tensor] : pt::find_state(file.root()).tensors) {
       const std::string_view piece = file.bytes_of(tensor);
-      if (pt::gathered_size(tensor) > kMostCopied) continue;
+      if (pt::gathered_size(tensor) > kMaxCopyBytes) continue;
       require(pt::gather_elements(tensor, piece).size() == pt::gathered_size(tensor), "all elements are there");
     }
   } catch (const pt::FormatError& error) {

@@ -9,11 +9,11 @@ namespace fuzz {
 
 /// Reads a file's bytes, which may claim 65,536 pixels at most.
 inline Outcome read_picture(std::string_view file) {
-  constexpr int64_t kMostPixels = 1 << 16;
+  constexpr int64_t kMaxPixels = 1 << 16;
   const std::filesystem::path path = "picture";
   return may_refuse(path, [&] {
-    const ddp::Image image = ddp::decode_image({file.begin(), file.end()}, path, {.most_pixels = kMostPixels});
-    require(image.height > 0 && image.width > 0 && image.height * image.width <= kMostPixels, "a picture has a size");
+    const ddp::Image image = ddp::decode_image({file.begin(), file.end()}, path, {.most_pixels = kMaxPixels});
+    require(image.height > 0 && image.width > 0 && image.height * image.width <= kMaxPixels, "a picture has a size");
     require(static_cast<int64_t>(image.pixels.size()) == image.height * image.width * 3, "the pixels are that many");
   });
 }

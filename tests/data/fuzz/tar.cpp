@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint8_t kIndex = 1;
 constexpr std::uint8_t kCompress = 2;
-constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 20;
 
 std::string file(const std::string& name, const std::string& content) {
   return ddp::tar_header(name, content.size()) + content + ddp::tar_padding(content.size());
@@ -57,7 +57,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
   }
   const MemoryFile archive((kind & kCompress) != 0 ? ddp::test::gzip(content) : content);
   return may_refuse(archive.path(), [&] {
-    ddp::ShardReader reader(archive.path(), kMostFileBytes);
+    ddp::ShardReader reader(archive.path(), kMaxFileBytes);
     std::size_t total = 0;
     while (const auto sample = reader.next(true)) {
       require(!sample->key.empty() && !sample->files.empty(), "a sample has a key and files");

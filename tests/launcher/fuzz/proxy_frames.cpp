@@ -21,7 +21,8 @@ bool serve(std::string_view bytes, std::size_t piece) {
     ProxyLinks links(store, router, budget,
                      {.on_answered =
                           [&] {
-                            for (auto woken = router.take_woken(); !woken.empty(); woken = router.take_woken()) {
+                            for (auto woken = router.take_ready_connections(); !woken.empty();
+                                 woken = router.take_ready_connections()) {
                               for (const ConnectionId id : woken) self->on_replies(id);
                             }
                           },

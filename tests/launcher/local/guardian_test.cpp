@@ -46,8 +46,8 @@ bool is_gone(pid_t pid) {
 }
 
 // In the supervisor: until the guardian is gone.
-void wait_for_end_of(const UniqueFd& lifeline) {
-  pollfd event{.fd = lifeline.get(), .events = POLLIN, .revents = 0};
+void wait_for_end_of(const UniqueFd& guardian_pipe) {
+  pollfd event{.fd = guardian_pipe.get(), .events = POLLIN, .revents = 0};
   while (::poll(&event, 1, -1) < 1) {
   }
 }
@@ -56,7 +56,8 @@ class GuardianTest {
  protected:
   // What comes of a guarded job: the status that the guardian ends with, and what it says.
   std::string guarded(
-      const std::function<SupervisedEnd(Guarded)>& supervise, const std::function<void()>& before = [] {}) const {
+      const std::function<SupervisedEnd(SupervisorContext)>& supervise,
+      const std::function<void()>& before = [] {}) const {
     return in_child([&] {
       before();
       const int said = ::memfd_create("said", 0);
@@ -64,7 +65,7 @@ class GuardianTest {
       ProcessTitle title(1, &program_invocation_name);  // where the kernel has main()'s
       SignalSource signals(default_stop_signals());
       const pid_t self = ::getpid();
-      const int status = run_guarded(signals, title, supervise);
+      const int status = run_with_guardian(signals, title, supervise);
       if (::getpid() != self) ::_exit(status);
       std::string text(1'000, '\0');
       const ssize_t count = ::pread(said, text.data(), text.size(), 0);
@@ -85,31 +86,31 @@ class GuardianTest {
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: ends with the supervisor's status, whatever it is") {
   for (const int status : {0, 1, 85, 124, 255}) {
-    CHECK(guarded([=](Guarded) { return SupervisedEnd{.exit_status = status, .is_settled = true}; }) ==
+    CHECK(guarded([=](SupervisorContext) { return SupervisedEnd{.exit_status = status, .needs_no_sweep = true}; }) ==
           std::to_string(status) + " ");
-    CHECK(guarded([=](Guarded) { return SupervisedEnd{.exit_status = status, .is_settled = false}; }) ==
+    CHECK(guarded([=](SupervisorContext) { return SupervisedEnd{.exit_status = status, .needs_no_sweep = false}; }) ==
           std::to_string(status) + " ");
   }
 }
 
 TEST_CASE_METHOD(GuardianTest,
                  "Guardian: the supervisor is two processes below, in groups of their own, and knows the guardian") {
-  const std::string answer = guarded([&](Guarded guarded) {
+  const std::string answer = guarded([&](SupervisorContext guarded) {
     const pid_t self = ::getpid();
     const pid_t sweeper = ::getppid();
     int status = 0;
     if (identify(sweeper)->parent != guarded.guardian) status |= 1;
     if (::getpgid(guarded.guardian) != guarded.guardian_group) status |= 2;
     if (::getpgrp() != self || ::getpgid(sweeper) != sweeper) status |= 4;
-    pollfd lifeline{.fd = guarded.lifeline.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&lifeline, 1, 0) != 0) status |= 8;  // the guardian lives
-    return SupervisedEnd{.exit_status = status, .is_settled = true};
+    pollfd guardian_pipe{.fd = guarded.guardian_pipe.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&guardian_pipe, 1, 0) != 0) status |= 8;  // the guardian lives
+    return SupervisedEnd{.exit_status = status, .needs_no_sweep = true};
   });
   CHECK(answer == "0 ");
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: the sweeper has a name that nobody kills who means ddprun") {
-  const std::string answer = guarded([&](Guarded guarded) {
+  const std::string answer = guarded([&](SupervisorContext guarded) {
     const std::string folder = "/proc/" + std::to_string(::getppid());
     // Up to its first end: what the test was started with follows.
     const std::string shown =
@@ -119,23 +120,23 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: the sweeper has a name that nobody kil
     if (shown.find("rank-sweeper") == std::string::npos) status |= 2;
     if (ddp::test::read_file("/proc/self/comm").find("rank-sweeper") != std::string::npos) status |= 4;
     if (guarded.guardian <= 1) status |= 8;
-    return SupervisedEnd{.exit_status = status, .is_settled = true};
+    return SupervisedEnd{.exit_status = status, .needs_no_sweep = true};
   });
   CHECK(answer == "0 ");
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: what the supervisor did not settle is ended") {
-  CHECK(guarded([&](Guarded) {
+  CHECK(guarded([&](SupervisorContext) {
           note("left", start_stubborn());
-          return SupervisedEnd{.exit_status = 7, .is_settled = false};
+          return SupervisedEnd{.exit_status = 7, .needs_no_sweep = false};
         }) == "7 ");
   CHECK(is_gone(noted("left")));
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: what is meant to stay stays") {
-  CHECK(guarded([&](Guarded) {
+  CHECK(guarded([&](SupervisorContext) {
           note("kept", start_stubborn());
-          return SupervisedEnd{.exit_status = 0, .is_settled = true};
+          return SupervisedEnd{.exit_status = 0, .needs_no_sweep = true};
         }) == "0 ");
   const pid_t kept = noted("kept");
   CHECK_FALSE(is_gone(kept));
@@ -146,7 +147,7 @@ TEST_CASE_METHOD(GuardianTest,
                  "Guardian: when the supervisor is killed, all that it started is ended, however far below") {
   for (const int number : {SIGKILL, SIGSEGV, SIGABRT}) {
     CAPTURE(number);
-    const std::string answer = guarded([&](Guarded) -> SupervisedEnd {
+    const std::string answer = guarded([&](SupervisorContext) -> SupervisedEnd {
       note("child", start_stubborn());
       const pid_t between = ::fork();
       if (between == 0) {
@@ -166,15 +167,15 @@ TEST_CASE_METHOD(GuardianTest,
 
 TEST_CASE_METHOD(GuardianTest,
                  "Guardian: when the sweeper is killed, the supervisor is let to end everything, and that is said") {
-  const std::string answer = guarded([&](Guarded guarded) {
+  const std::string answer = guarded([&](SupervisorContext guarded) {
     const pid_t child = start_stubborn();
     note("child", child);
     ::kill(::getppid(), SIGKILL);
-    wait_for_end_of(guarded.lifeline);
+    wait_for_end_of(guarded.guardian_pipe);
     note("supervisor saw it", 1);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    return SupervisedEnd{.exit_status = 3, .is_settled = true};
+    return SupervisedEnd{.exit_status = 3, .needs_no_sweep = true};
   });
   CHECK(answer == "125 ddprun: its sweeping process was killed by SIGKILL; all ranks have been ended\n");
   CHECK(noted("supervisor saw it") == 1);
@@ -182,7 +183,7 @@ TEST_CASE_METHOD(GuardianTest,
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: when sweeper and supervisor are killed, the guardian ends what is left") {
-  const std::string answer = guarded([&](Guarded) -> SupervisedEnd {
+  const std::string answer = guarded([&](SupervisorContext) -> SupervisedEnd {
     note("child", start_stubborn());
     ::kill(::getppid(), SIGKILL);
     ::raise(SIGKILL);
@@ -196,7 +197,7 @@ TEST_CASE_METHOD(GuardianTest,
                  "Guardian: when it is killed itself, the supervisor learns it, even when it was stopped") {
   for (const bool is_stopped : {false, true}) {
     CAPTURE(is_stopped);
-    const std::string answer = guarded([&](Guarded guarded) {
+    const std::string answer = guarded([&](SupervisorContext guarded) {
       note("supervisor", ::getpid());
       note("child", start_stubborn());
       note("sweeper", ::getppid());
@@ -211,8 +212,8 @@ TEST_CASE_METHOD(GuardianTest,
         ::kill(guarded.guardian, SIGKILL);
         ::_exit(0);
       }
-      wait_for_end_of(guarded.lifeline);
-      return SupervisedEnd{.exit_status = 0, .is_settled = false};
+      wait_for_end_of(guarded.guardian_pipe);
+      return SupervisedEnd{.exit_status = 0, .needs_no_sweep = false};
     });
     CHECK(answer == "was killed by signal 9");
     const pid_t child = noted("child");
@@ -224,7 +225,7 @@ TEST_CASE_METHOD(GuardianTest,
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: when guardian and supervisor are killed, the sweeper ends what is left") {
-  const std::string answer = guarded([&](Guarded guarded) -> SupervisedEnd {
+  const std::string answer = guarded([&](SupervisorContext guarded) -> SupervisedEnd {
     note("child", start_stubborn());
     note("sweeper", ::getppid());
     ::kill(guarded.guardian, SIGKILL);
@@ -238,7 +239,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: when guardian and supervisor are kille
 }
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: passes on what it is told, each signal once") {
-  const std::string answer = guarded([&](Guarded guarded) {
+  const std::string answer = guarded([&](SupervisorContext guarded) {
     std::string seen;
     pollfd event{.fd = guarded.signals.fd(), .events = POLLIN, .revents = 0};
     for (const int number : {SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGHUP, SIGCONT, SIGINT}) {
@@ -252,7 +253,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: passes on what it is told, each signal
     }
     note("seen", 1);
     ddp::test::write_file(folder_ / "signals", seen);
-    return SupervisedEnd{.exit_status = 0, .is_settled = true};
+    return SupervisedEnd{.exit_status = 0, .needs_no_sweep = true};
   });
   CHECK(answer == "0 ");
   CHECK(ddp::test::read_file(folder_ / "signals") == "15 10 12 28 1 18 2 ");
@@ -260,7 +261,7 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: passes on what it is told, each signal
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: children from before are not ddprun's to end") {
   const std::string answer = guarded(
-      [&](Guarded) -> SupervisedEnd {
+      [&](SupervisorContext) -> SupervisedEnd {
         note("child", start_stubborn());
         ::raise(SIGKILL);
         return {};
@@ -275,11 +276,11 @@ TEST_CASE_METHOD(GuardianTest, "Guardian: children from before are not ddprun's 
 
 TEST_CASE_METHOD(GuardianTest, "Guardian: children of others that end meanwhile are not taken for its own") {
   const std::string answer = guarded(
-      [&](Guarded guarded) {
+      [&](SupervisorContext guarded) {
         ::kill(noted("stranger"), SIGKILL);
         comes_true([&] { return !identify(noted("stranger")); });  // reaped: it is process 1 in many a container
         const int status = identify(guarded.guardian) ? 9 : 1;
-        return SupervisedEnd{.exit_status = status, .is_settled = true};
+        return SupervisedEnd{.exit_status = status, .needs_no_sweep = true};
       },
       [&] { note("stranger", start_stubborn()); });
   CHECK(answer == "9 ");

@@ -38,10 +38,10 @@ class OutputRelayTest {
     }
   }
 
-  void open(const std::string& prefix = "[{rank}] ", bool only_one = false) {
+  void open(const std::string& prefix = "[{rank}] ", bool single_rank = false) {
     const Redirected output(STDOUT_FILENO, output_.writer.get());
     const Redirected error(STDERR_FILENO, is_joined_ ? output_.writer.get() : error_.writer.get());
-    relay_.emplace(loop_, PrefixTemplate(prefix), only_one, ::getpgrp());
+    relay_.emplace(loop_, PrefixTemplate(prefix), single_rank, ::getpgrp());
   }
   OutputRelay::StreamRequest request(int rank, Stream stream = Stream::kOutput) const {
     return {.place = {.rank = rank, .local_rank = rank}, .stream = stream};

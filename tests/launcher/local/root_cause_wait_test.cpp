@@ -21,7 +21,7 @@ TEST_CASE("RootCauseWait: a lost peer is waited for until it has torn down") {
   CHECK_FALSE(wait.continues(kWaitStart + 4s, true));
 }
 
-TEST_CASE("RootCauseWait: vague words hold the others up only while one of them is ending") {
+TEST_CASE("RootCauseWait: ambiguous messages hold the others up only while one of them is ending") {
   RootCauseWait wait;
   wait.add_victim(kWaitStart, true);
   CHECK(wait.continues(kWaitStart + 400ms, false));

@@ -57,17 +57,17 @@ class Bystander {
 // An attempt with shells as ranks. All of it is in the supervisor's process.
 class Attempt {
  public:
-  Attempt(const ddp::test::TemporaryFolder& folder, pid_t guardian) : folder_(folder), lifeline_(make_pipe()) {
+  Attempt(const ddp::test::TemporaryFolder& folder, pid_t guardian) : folder_(folder), guardian_pipe_(make_pipe()) {
     options_.no_prefix = true;
     options_.working_folder = folder.path().string();
     options_.standard_input.to = StandardInput::To::kNone;
     options_.grace = 60s;
-    guarded_.emplace(Guarded{.signals = signals_,
-                             .lifeline = std::move(lifeline_.reader),
-                             .terminal_input = {},
-                             .cgroup = nullptr,
-                             .guardian = guardian,
-                             .guardian_group = guardian});
+    guarded_.emplace(SupervisorContext{.signals = signals_,
+                                       .guardian_pipe = std::move(guardian_pipe_.reader),
+                                       .terminal_input = {},
+                                       .cgroup = nullptr,
+                                       .guardian = guardian,
+                                       .guardian_group = guardian});
   }
   ~Attempt() {
     supervisor_.reset();
@@ -144,8 +144,8 @@ class Attempt {
     return options;
   }();
   SignalSource signals_{default_stop_signals()};
-  Pipe lifeline_;
-  std::optional<Guarded> guarded_;
+  Pipe guardian_pipe_;
+  std::optional<SupervisorContext> guarded_;
   SaidBySupervisor said_;
   std::optional<RankStreams> streams_;
   std::optional<Supervisor> supervisor_;
@@ -277,7 +277,7 @@ TEST_CASE_METHOD(SupervisorTest, "Supervisor: daemons may be kept, and are then 
 TEST_CASE_METHOD(SupervisorTest, "Supervisor: without its guardian it kills everything, and waits for nobody") {
   CHECK(attempt(2,
                 [](Attempt& attempt) {
-                  attempt.when({"ready.0", "ready.1"}, [&] { attempt.lifeline_.writer.reset(); });
+                  attempt.when({"ready.0", "ready.1"}, [&] { attempt.guardian_pipe_.writer.reset(); });
                   const std::string end = attempt.run("trap '' TERM; setsid sleep 1000 & " + kWait);
                   return end + " / " + attempt.said_.text;
                 }) ==
@@ -384,7 +384,7 @@ TEST_CASE_METHOD(SupervisorTest,
 TEST_CASE_METHOD(SupervisorTest, "Supervisor: ranks that are started when the guardian is gone already are killed") {
   const std::string end = attempt(1, [](Attempt& attempt) {
     Supervisor& supervisor = attempt.make("trap '' TERM; " + kWait);
-    attempt.lifeline_.writer.reset();
+    attempt.guardian_pipe_.writer.reset();
     attempt.loop_.run_once();
     supervisor.start(attempt.plans());
     return attempt.wait();

@@ -197,14 +197,14 @@ TEST_CASE_METHOD(SecretTest, "Secret: a node does not join a job that has none")
 TEST_CASE_METHOD(SecretTest, "Secret: a proof is good for its speaker and its challenges alone") {
   std::ofstream(folder.path() / "secret") << "a secret of many bytes";
   const auto secret = control::Secret::read((folder.path() / "secret").string());
-  const control::Secret::Claim claim{control::kNode, "1", "2", "session", 7};
+  const control::Secret::Claim claim{control::kNodeRole, "1", "2", "session", 7};
   const std::string proof = secret.proof(claim);
   CHECK(secret.is_valid_proof(proof, claim));
-  CHECK_FALSE(secret.is_valid_proof(proof, {control::kCoordinator, "1", "2", "session", 7}));
-  CHECK_FALSE(secret.is_valid_proof(proof, {control::kNode, "2", "1", "session", 7}));
-  CHECK_FALSE(secret.is_valid_proof(proof, {control::kNode, "1", "2", "another", 7}));
-  CHECK_FALSE(secret.is_valid_proof(proof, {control::kNode, "1", "2", "session", 8}));
-  CHECK_FALSE(secret.is_valid_proof(proof, {control::kNode, "", "12", "session", 7}));
+  CHECK_FALSE(secret.is_valid_proof(proof, {control::kCoordinatorRole, "1", "2", "session", 7}));
+  CHECK_FALSE(secret.is_valid_proof(proof, {control::kNodeRole, "2", "1", "session", 7}));
+  CHECK_FALSE(secret.is_valid_proof(proof, {control::kNodeRole, "1", "2", "another", 7}));
+  CHECK_FALSE(secret.is_valid_proof(proof, {control::kNodeRole, "1", "2", "session", 8}));
+  CHECK_FALSE(secret.is_valid_proof(proof, {control::kNodeRole, "", "12", "session", 7}));
   CHECK_FALSE(secret.is_valid_proof("", claim));
   CHECK(control::new_challenge() != control::new_challenge());
   std::ofstream(folder.path() / "secret") << "short";

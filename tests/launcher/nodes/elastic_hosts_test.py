@@ -6,9 +6,9 @@ import time
 from elastic_nodes import RANK, ElasticTest, free_port
 from harness import DDPRUN, Job, main
 from etcd_nodes import WHY_NOT as NO_ETCD
-from hosts import Hosts, obstacle
+from hosts import Hosts, skip_reason
 
-WHY_NOT = obstacle()
+WHY_NOT = skip_reason()
 
 
 class ElasticHosts(ElasticTest):

@@ -81,7 +81,7 @@ TEST_CASE_METHOD(RoundsTest,
   begin({0, 1, 2});
   rounds.left(1, now, true);
   rounds.left(2, now, true);
-  REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  REQUIRE(rounds.end_round(Cause::kFailure, "host1", now).empty());
   rounds.ready(0, now);
   REQUIRE(rounds.next_time() == now + options.return_timeout);
   SECTION("they have ended") {
@@ -114,7 +114,7 @@ TEST_CASE_METHOD(RoundsTest, "Rounds: a coordinator whose other nodes have ended
   begin({0, 1, 2});
   rounds.left(1, now, true);
   rounds.left(2, now);
-  REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  REQUIRE(rounds.end_round(Cause::kFailure, "host1", now).empty());
   rounds.ready(0, now);
   CHECK(rounds.next_time() == now + options.join_timeout);
   CHECK(come(3).begin);
@@ -132,7 +132,7 @@ TEST_CASE_METHOD(RoundsTest,
 TEST_CASE_METHOD(RoundsTest, "Rounds: after a loss those that are left begin again once their ranks have ended") {
   begin({0, 1, 2});
   rounds.left(1, now);
-  CHECK(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  CHECK(rounds.end_round(Cause::kFailure, "host1", now).empty());
   CHECK_FALSE(rounds.ready(0, now).begin);
   const auto begun = rounds.ready(2, now).begin;
   REQUIRE(begun);
@@ -143,7 +143,7 @@ TEST_CASE_METHOD(RoundsTest, "Rounds: after a loss those that are left begin aga
 TEST_CASE_METHOD(RoundsTest,
                  "Rounds: a node that does not get ready holds the others up no longer than the time to join") {
   begin({0, 1, 2});
-  REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  REQUIRE(rounds.end_round(Cause::kFailure, "host1", now).empty());
   rounds.ready(0, now);
   rounds.ready(1, now);
   CHECK_FALSE(rounds.at(now + options.join_timeout - 1ms).begin);
@@ -153,10 +153,10 @@ TEST_CASE_METHOD(RoundsTest,
 TEST_CASE_METHOD(RoundsTest, "Rounds: a spare is told so, and takes the place of a node that is lost") {
   begin({0, 1, 2});
   const auto spare = come(3);
-  REQUIRE(spare.told.size() == 1);
-  CHECK_THAT(spare.told[0].second, ContainsSubstring("spare"));
+  REQUIRE(spare.notices.size() == 1);
+  CHECK_THAT(spare.notices[0].second, ContainsSubstring("spare"));
   rounds.left(1, now);
-  REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  REQUIRE(rounds.end_round(Cause::kFailure, "host1", now).empty());
   CHECK(begin_again({0, 2}) == std::vector<Id>{0, 2, 3});
 }
 
@@ -166,8 +166,8 @@ TEST_CASE_METHOD(RoundsTest, "Rounds: a node that comes later is taken in at the
   REQUIRE(rounds.at(now + options.last_call).begin);
   const auto late = come(2);
   CHECK_FALSE(late.stop);
-  CHECK_THAT(late.told.at(0).second, ContainsSubstring("next restart"));
-  REQUIRE(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  CHECK_THAT(late.notices.at(0).second, ContainsSubstring("next restart"));
+  REQUIRE(rounds.end_round(Cause::kFailure, "host1", now).empty());
   CHECK(begin_again({0, 1}) == std::vector<Id>{0, 1, 2});
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("Rounds: with join_restart a node that comes later ends the round, whi
   const auto late = rounds.ready(1, kStart);
   REQUIRE(late.stop);
   CHECK_THAT(*late.stop, ContainsSubstring("host b"));
-  CHECK(rounds.is_over(Cause::kJoin, "a", kStart).empty());
+  CHECK(rounds.end_round(Cause::kJoin, "a", kStart).empty());
   CHECK(rounds.ready(0, kStart).begin->nodes == std::vector<Id>{0, 1});
 }
 
@@ -200,10 +200,10 @@ TEST_CASE("Rounds: a host that has failed often enough is left out, and so is wh
   rounds.arrived(1, "b", kStart);
   rounds.arrived(2, "c", kStart);
   for (const Id id : {0, 1, 2}) ready(id);
-  REQUIRE(rounds.is_over(Cause::kFailure, "b", kStart).empty());
+  REQUIRE(rounds.end_round(Cause::kFailure, "b", kStart).empty());
   CHECK(rounds.left_out().rejected.empty());
   for (const Id id : {0, 1, 2}) ready(id);
-  REQUIRE(rounds.is_over(Cause::kFailure, "b", kStart).empty());
+  REQUIRE(rounds.end_round(Cause::kFailure, "b", kStart).empty());
   const auto away = rounds.left_out().rejected;
   REQUIRE(away.size() == 1);
   CHECK(away[0].first == 1);
@@ -218,7 +218,7 @@ TEST_CASE("Rounds: the job ends when the host that coordinates it would be left 
                 kStart);
   rounds.arrived(0, "a", kStart);
   rounds.ready(0, kStart);
-  CHECK_THAT(rounds.is_over(Cause::kFailure, "a", kStart), ContainsSubstring("which coordinates the job"));
+  CHECK_THAT(rounds.end_round(Cause::kFailure, "a", kStart), ContainsSubstring("which coordinates the job"));
 }
 
 TEST_CASE("RestartBudget: restarts within an hour are limited, and come back with time") {
@@ -236,10 +236,10 @@ TEST_CASE("RestartBudget: restarts within an hour are limited, and come back wit
 TEST_CASE_METHOD(RoundsTest, "Rounds: a node that was told to stop costs none of the restarts, a failure does") {
   begin({0, 1, 2});
   rounds.left(2, now);
-  CHECK(rounds.is_over(Cause::kDeparture, "host2", now).empty());
+  CHECK(rounds.end_round(Cause::kDeparture, "host2", now).empty());
   CHECK(rounds.history(now).restarts == 0);
   REQUIRE(begin_again({0, 1}).size() == 2);
-  CHECK(rounds.is_over(Cause::kFailure, "host1", now).empty());
+  CHECK(rounds.end_round(Cause::kFailure, "host1", now).empty());
   CHECK(rounds.history(now).restarts == 1);
 }
 
@@ -253,10 +253,10 @@ TEST_CASE("Rounds: a new coordinator goes on where the old one was, with those t
   const auto begun = rounds.ready(1, kStart).begin;
   REQUIRE(begun);
   CHECK(begun->round == 4);
-  CHECK(rounds.is_over(Cause::kFailure, "b", kStart).empty());
+  CHECK(rounds.end_round(Cause::kFailure, "b", kStart).empty());
   rounds.ready(0, kStart);
   REQUIRE(rounds.ready(1, kStart).begin);
-  CHECK_THAT(rounds.is_over(Cause::kFailure, "b", kStart), ContainsSubstring("--max_restarts"));
+  CHECK_THAT(rounds.end_round(Cause::kFailure, "b", kStart), ContainsSubstring("--max_restarts"));
 }
 
 TEST_CASE("Rounds: a coordinator that was lost when no restart was left is followed by no other") {
@@ -339,7 +339,7 @@ class Crowd {
   void fail(Cause cause, Id culprit) {
     if (is_over_) return;
     const int before = rounds_->history(now_).restarts;
-    const std::string reason = rounds_->is_over(cause, host(culprit), now_);
+    const std::string reason = rounds_->end_round(cause, host(culprit), now_);
     is_over_ = !reason.empty();
     if (is_over_) return;
     const History history = rounds_->history(now_);
@@ -440,7 +440,7 @@ TEST_CASE("hands_over: only a coordinator that ends does") {
 
 TEST_CASE_METHOD(RoundsTest, "Rounds: the loss of a coordinator is a failure of its host and takes a restart") {
   begin({0, 1, 2});
-  CHECK(rounds.is_over(Cause::kCoordinatorLoss, "host0", now) == "");
+  CHECK(rounds.end_round(Cause::kCoordinatorLoss, "host0", now) == "");
   const History history = rounds.history(now);
   CHECK(history.restarts == 1);
   CHECK(history.host_failures.at("host0") == 1);
@@ -456,17 +456,17 @@ TEST_CASE("Rounds: a coordinator that ends is not the one that --host_failures l
       rounds.ready(id, kStart);
     }
     REQUIRE(rounds.is_running());
-    CHECK((rounds.is_over(cause, "host0", kStart) == "") == (cause == Cause::kCoordinatorLoss));
+    CHECK((rounds.end_round(cause, "host0", kStart) == "") == (cause == Cause::kCoordinatorLoss));
   }
 }
 
 TEST_CASE_METHOD(RoundsTest, "Rounds: the loss of a coordinator ends the job when no restart is left") {
   begin({0, 1, 2});
   for (int restart = 0; restart < 4; ++restart) {
-    REQUIRE(rounds.is_over(Cause::kFailure, "host1", now) == "");
+    REQUIRE(rounds.end_round(Cause::kFailure, "host1", now) == "");
     begin_again({0, 1, 2});
   }
-  CHECK(rounds.is_over(Cause::kCoordinatorLoss, "host0", now) ==
+  CHECK(rounds.end_round(Cause::kCoordinatorLoss, "host0", now) ==
         "it was restarted 4 times, as often as --max_restarts allows");
 }
 
@@ -482,7 +482,7 @@ TEST_CASE("Rounds: a coordinator that was lost before it recorded the first roun
   REQUIRE(begun);
   CHECK(begun->round == 1);
   CHECK(*rounds.history(kStart).recent_restarts.begin() == kStart);
-  CHECK_THAT(rounds.is_over(Cause::kFailure, "b", kStart), ContainsSubstring("--max_restarts"));
+  CHECK_THAT(rounds.end_round(Cause::kFailure, "b", kStart), ContainsSubstring("--max_restarts"));
 }
 
 TEST_CASE("Rounds: a coordinator that was lost in the first round ends a job without restarts") {

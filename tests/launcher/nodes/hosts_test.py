@@ -8,9 +8,9 @@ import time
 import unittest
 
 from harness import DDPRUN, Job, LauncherTest, main, process_state, shell, wait_until
-from hosts import Hosts, obstacle
+from hosts import Hosts, skip_reason
 
-WHY_NOT = obstacle()
+WHY_NOT = skip_reason()
 
 
 class OnHosts(LauncherTest):

@@ -28,19 +28,19 @@ TEST_CASE("ListenChoice: an address of this machine is the only one") {
 
 TEST_CASE("ListenChoice: an address of another machine means all addresses, and is said") {
   const ListenChoice choice = choose("gateway", "192.0.2.1");
-  CHECK(choice.where.kind == Kind::kEverywhere);
+  CHECK(choice.where.kind == Kind::kAnyAddress);
   CHECK_THAT(choice.note, ContainsSubstring("gateway (192.0.2.1) is not an address of this machine"));
 }
 
 TEST_CASE("ListenChoice: a machine that knows its own name as loopback listens where others can reach it") {
   const ListenChoice choice = choose("host0", "127.0.1.1");
-  CHECK(choice.where.kind == Kind::kEverywhere);
+  CHECK(choice.where.kind == Kind::kAnyAddress);
   CHECK_THAT(choice.note,
              ContainsSubstring("host0 is 127.0.1.1 on this machine, where other machines cannot reach it"));
 }
 
 TEST_CASE("ListenChoice: a name that means nothing here means all addresses") {
-  CHECK(choose_listening("host0", {}).where.kind == Kind::kEverywhere);
+  CHECK(choose_listening("host0", {}).where.kind == Kind::kAnyAddress);
 }
 
 TEST_CASE("Listener: several addresses have one port") {

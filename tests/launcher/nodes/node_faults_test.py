@@ -10,13 +10,13 @@ import signal
 import time
 
 from harness import DDPRUN, Job, LauncherTest, free_port, is_running, main, shell, wait_until
-from hosts import Hosts, obstacle
+from hosts import Hosts, skip_reason
 
 FAULTS = int(os.environ.get("FAULTS", "16"))
 SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))
 NODES = 3
 RANKS = 2
-WHY_NO_HOSTS = obstacle()
+WHY_NO_HOSTS = skip_reason()
 ALL_RANKS = range(NODES * RANKS)
 # Each attempt's ranks have files of their own; what lets them end is one file for each, or one for all.
 PROGRAM = """

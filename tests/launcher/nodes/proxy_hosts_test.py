@@ -5,10 +5,10 @@ import signal
 import sys
 
 from harness import main, shell
-from hosts import obstacle
+from hosts import skip_reason
 import hosts_test
 
-WHY_NOT = obstacle()
+WHY_NOT = skip_reason()
 
 # Rank 0 counts, the others add; each waits for all.
 MEET = r"""

@@ -8,10 +8,10 @@ import time
 
 import etcd_nodes
 from harness import LauncherTest, main
-from hosts import INTERRUPTIONS, obstacle
+from hosts import INTERRUPTIONS, skip_reason
 from interrupted_nodes import BUSY, NODES, QUIET, Nodes
 
-WHY_NOT = obstacle()
+WHY_NOT = skip_reason()
 NO_ETCD = etcd_nodes.WHY_NOT
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 SEED = int(os.environ.get("SEED", random.randrange(1 << 30)))

@@ -79,7 +79,7 @@ TEST_CASE_METHOD(StoreServerTest, "StoreServer: a taken port is named, with what
   CHECK_THROWS_WITH(
       StoreServer(loop_, messages_, {.port = port}),
       "port " + std::to_string(port) + " is in use by another program; choose another one with --master_port");
-  CHECK_THROWS_AS(StoreServer(loop_, messages_, {.port = port, .where = {ListenAt::Kind::kEverywhere}}), LaunchError);
+  CHECK_THROWS_AS(StoreServer(loop_, messages_, {.port = port, .where = {ListenAt::Kind::kAnyAddress}}), LaunchError);
   server_.reset();
   CHECK_NOTHROW(open({.port = port}));
 }

@@ -218,7 +218,7 @@ TEST_CASE_METHOD(UnknownPeersTest, "Coordinator: what was overheard is no use to
   const UniqueFd right = connection();
   control::Answer answer{.challenge = "mine", .repeated = challenge_in(read(right)), .session = "a session"};
   if (secret) {
-    answer.proof = secret->proof({.speaker = control::kNode,
+    answer.proof = secret->proof({.role = control::kNodeRole,
                                   .own_challenge = "mine",
                                   .other_challenge = answer.repeated,
                                   .session = "a session"});

@@ -120,7 +120,7 @@ class Nodes {
           loop,
           HangGatheringOptions{.node = node,
                                .nodes = size,
-                               .tell =
+                               .send_text =
                                    [this, node](int to, std::string text) {
                                      queue_.push_back({node, to, std::move(text)});
                                    },

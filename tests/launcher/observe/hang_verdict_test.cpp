@@ -57,7 +57,7 @@ void hold(RankView& rank, Phase phase) {
 TEST_CASE("Hang verdict: the rank that has not entered a collective is named, with its phase and who waits") {
   auto ranks = job(8, 4711, "all_reduce of a gradient bucket of 25000000 bytes");
   hold(ranks[3], Phase::kData);
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kMissing);
   CHECK(verdict.culprits == std::vector{3});
   CHECK(verdict.sentence ==
@@ -68,7 +68,7 @@ TEST_CASE("Hang verdict: the rank that has not entered a collective is named, wi
 TEST_CASE("Hang verdict: a collective of fully_shard() is named with its unit") {
   auto ranks = job(2, 7, "all_gather (parameters of unit encoder.0) of Float [1000]");
   hold(ranks[1], Phase::kData);
-  CHECK_THAT(judge(ranks, kNow).sentence,
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence,
              ContainsSubstring("has not entered all_gather #7 of 4.0 kB (parameters of unit encoder.0) (step 812)"));
   const auto text = [](const std::string& how) {
     return collective_text({.number = 3, .signature = "reduce_scatter (" + how + ") of Float [2, 3]"},
@@ -85,7 +85,7 @@ TEST_CASE("Hang verdict: what the missing rank has under way in another group is
   ranks[1].progress->groups.push_back({.path = "python/group 1/", .rank = 1, .size = 3});
   ranks[1].progress->collectives.push_back({.index = 20, .number = 0, .group = 1, .signature = "barrier"});
   CHECK_THAT(
-      judge(ranks, kNow).sentence,
+      diagnose_hang(ranks, kNow).sentence,
       ContainsSubstring("rank 1 has not entered all_reduce #12 of 8 bytes") &&
           ContainsSubstring("between two phases for 121 s, with barrier #0 in group 1 under way; ranks 0 and 2"));
 }
@@ -101,7 +101,7 @@ TEST_CASE("Hang verdict: who does not answer a message is named") {
   for (int rank = 0; rank < 3; ++rank) hold(ranks[static_cast<std::size_t>(rank)], Phase::kForward);
   ranks[1].progress->collectives.push_back(
       {.index = 9, .number = 0, .signature = "recv (from rank 2, tag 7) of Float [6]", .is_message = true});
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kMissing);
   CHECK(verdict.culprits == std::vector{2});
   CHECK(verdict.waiter == 1);
@@ -114,7 +114,7 @@ TEST_CASE("Hang verdict: ranks that both wait for a message of the other's wait 
   auto ranks = job(2, 5, "barrier");
   exchange(ranks[0], "recv (from rank 1, tag 0) of Float [6]");
   exchange(ranks[1], "recv (from rank 0, tag 0) of Float [6]");
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kCycle);
   CHECK_THAT(verdict.sentence,
              ContainsSubstring("rank 0 is in recv from rank 1 of 24 bytes, which rank 1 has not answered"));
@@ -124,9 +124,9 @@ TEST_CASE("Hang verdict: a message that is answered is not a wait, one with anot
   auto ranks = job(2, 5, "barrier");
   exchange(ranks[0], "recv (from rank 1, tag 1) of Float [6]");
   exchange(ranks[1], "send (to rank 0, tag 1) of Float [6]");
-  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
+  CHECK(diagnose_hang(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
   exchange(ranks[1], "send (to rank 0, tag 2) of Float [6]");
-  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kCycle);
+  CHECK(diagnose_hang(ranks, kNow).kind == Verdict::Kind::kCycle);
 }
 
 TEST_CASE("Hang verdict: messages have no place in the order of the collectives") {
@@ -135,7 +135,7 @@ TEST_CASE("Hang verdict: messages have no place in the order of the collectives"
       ranks[0].progress->collectives.begin(),
       {.index = 0, .number = 4, .signature = "send (to rank 1, tag 0) of Float [2]", .end = kNow, .is_message = true});
   hold(ranks[1], Phase::kData);
-  CHECK(judge(ranks, kNow).culprits == std::vector{1});
+  CHECK(diagnose_hang(ranks, kNow).culprits == std::vector{1});
   CHECK(divergence(ranks) != "");
 }
 
@@ -156,7 +156,7 @@ TEST_CASE("Flight record: a message has PyTorch's name and a number of its own, 
 TEST_CASE("Hang verdict: a stopped process is named wherever it is") {
   auto ranks = job(4, 5, "barrier");
   ranks[2].process->state = 'T';
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kStopped);
   CHECK(verdict.culprits == std::vector{2});
   CHECK_THAT(verdict.sentence, ContainsSubstring("rank 2 is stopped by a signal"));
@@ -166,7 +166,7 @@ TEST_CASE("Hang verdict: a rank that has ended is named") {
   auto ranks = job(2, 7, "all_reduce (sum) of Float [4]");
   hold(ranks[1], Phase::kOther);
   ranks[1].ended = "exited with status 0";
-  CHECK(judge(ranks, kNow).sentence ==
+  CHECK(diagnose_hang(ranks, kNow).sentence ==
         "rank 1 has not entered all_reduce #7 of 16 bytes (step 812); it has ended (exited with status 0); "
         "rank 0 waits for it");
 }
@@ -174,7 +174,7 @@ TEST_CASE("Hang verdict: a rank that has ended is named") {
 TEST_CASE("Hang verdict: ranks that call different things are told apart, the fewer first") {
   auto ranks = job(3, 41, "all_reduce (sum) of Float [4]");
   ranks[2].progress->collectives.back().signature = "all_reduce (sum) of Float [5]";
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kDifferentCalls);
   CHECK(verdict.culprits == std::vector{2});
   CHECK(verdict.sentence ==
@@ -192,7 +192,7 @@ TEST_CASE("Hang verdict: who waits in a sub-group for a rank that waits elsewher
     progress.groups.push_back({.path = "subgroup1/", .rank = rank - 1, .size = 2, .leader = 1});
   }
   ranks[2].progress->collectives.push_back({.index = 9, .number = 0, .group = 1, .signature = "barrier"});
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.culprits == std::vector{0});
   CHECK_THAT(verdict.sentence, ContainsSubstring("it has been in checkpoint for 121 s"));
 }
@@ -202,7 +202,7 @@ TEST_CASE("Hang verdict: ranks that wait for each other in two groups are all na
   ranks[0].progress->collectives.pop_back();
   for (auto& rank : ranks) rank.progress->groups.push_back({.path = "subgroup1/", .rank = rank.rank, .size = 2});
   ranks[0].progress->collectives.push_back({.index = 9, .number = 0, .group = 1, .signature = "barrier"});
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kCycle);
   CHECK(verdict.sentence ==
         "ranks wait for each other: rank 1 is in barrier #5, which rank 0 has not entered; rank 0 is in barrier #0 in "
@@ -210,22 +210,23 @@ TEST_CASE("Hang verdict: ranks that wait for each other in two groups are all na
 }
 
 TEST_CASE("Hang verdict: a collective that all have entered is the network's or the backend's") {
-  CHECK(judge(job(4, 5, "barrier"), kNow).kind == Verdict::Kind::kUnfinished);
-  CHECK(judge(job(4, 5, "barrier"), kNow).culprits.empty());
+  CHECK(diagnose_hang(job(4, 5, "barrier"), kNow).kind == Verdict::Kind::kUnfinished);
+  CHECK(diagnose_hang(job(4, 5, "barrier"), kNow).culprits.empty());
 }
 
 TEST_CASE("Hang verdict: the ranks of one node say that somebody of another one is missing") {
   auto ranks = job(4, 5, "barrier");
   ranks.resize(2);
-  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("the missing ranks are on a node that has not reported"));
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence,
+             ContainsSubstring("the missing ranks are on a node that has not reported"));
 }
 
 TEST_CASE("Hang verdict: who waits for the others to close their group is not a cause") {
   auto ranks = job(2, 5, "barrier");
   for (auto& rank : ranks) rank.progress->collectives.back().end = kNow;
   ranks[0].progress->phase = Phase::kClosing;
-  CHECK(judge(ranks, kNow).culprits == std::vector{1});
-  CHECK(judge(ranks, kNow).waiter == 0);
+  CHECK(diagnose_hang(ranks, kNow).culprits == std::vector{1});
+  CHECK(diagnose_hang(ranks, kNow).waiter == 0);
 }
 
 // A job of which no rank is in a group yet, and all but `absent` wait at the store for the others.
@@ -243,7 +244,7 @@ std::vector<RankView> job_at_start(int size, int absent) {
 
 TEST_CASE("Hang verdict: before training the rank that has not come to the store is named") {
   auto ranks = job_at_start(4, 2);
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kNotAtStore);
   CHECK(verdict.culprits == std::vector{2});
   CHECK(verdict.waiter == 0);
@@ -252,32 +253,32 @@ TEST_CASE("Hang verdict: before training the rank that has not come to the store
         "no phase for 121 s");
   ranks[2].at_store.reset();
   ranks[2].ended = "exited with status 0";
-  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("it has ended (exited with status 0)"));
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence, ContainsSubstring("it has ended (exited with status 0)"));
   ranks[1].progress->groups = {{.path = "", .rank = 1, .size = 4}};  // it is over
-  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
+  CHECK(diagnose_hang(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
 }
 
 TEST_CASE("Hang verdict: of ranks without the library it is not said what they do at the store") {
   auto ranks = job_at_start(3, 0);
   for (RankView& rank : ranks) rank.progress.reset();
-  CHECK(judge(ranks, kNow).sentence ==
+  CHECK(diagnose_hang(ranks, kNow).sentence ==
         "rank 0 has no connection to the job's store, which ranks 1 and 2 have; it reports nothing about itself");
   ranks[1].ended = "exited with status 0";  // it may have trained
   ranks[1].at_store.reset();
-  CHECK(judge(ranks, kNow).culprits == std::vector{0});
+  CHECK(diagnose_hang(ranks, kNow).culprits == std::vector{0});
 }
 
 TEST_CASE("Hang verdict: where no rank is at the store, or all are, nobody is blamed for it") {
-  CHECK(judge(job_at_start(3, 7), kNow).kind == Verdict::Kind::kNoneWaits);
+  CHECK(diagnose_hang(job_at_start(3, 7), kNow).kind == Verdict::Kind::kNoneWaits);
   auto ranks = job_at_start(3, 7);
   for (RankView& rank : ranks) rank.at_store = false;
-  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
+  CHECK(diagnose_hang(ranks, kNow).kind == Verdict::Kind::kNoneWaits);
 }
 
 TEST_CASE("Hang verdict: of programs without the library is said that nothing is known") {
   const std::vector<RankView> ranks{{.rank = 0, .process = ProcessState{.state = 'S'}}};
-  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kUnseen);
-  CHECK_THAT(judge(ranks, kNow).sentence,
+  CHECK(diagnose_hang(ranks, kNow).kind == Verdict::Kind::kUnseen);
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence,
              ContainsSubstring("nothing else is known about programs that do not use the library"));
 }
 
@@ -297,7 +298,7 @@ const PythonPlace kLoads{.call = "", .line = "load (train.py:7)"};
 
 TEST_CASE("Hang verdict: of ranks in Python those are named that are in no collective while others are") {
   auto ranks = python_job({kReduces, kLoads, kReduces});
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kMissing);
   CHECK(verdict.culprits == std::vector{1});
   CHECK(verdict.waiter == 0);
@@ -306,28 +307,28 @@ TEST_CASE("Hang verdict: of ranks in Python those are named that are in no colle
         "and "
         "wait for it");
   ranks[1].cpu_share = 0.9;
-  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("rank 1 is running at load (train.py:7)"));
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence, ContainsSubstring("rank 1 is running at load (train.py:7)"));
   ranks[1].ended = "exited with status 0";
-  CHECK(judge(ranks, kNow).culprits == std::vector{1});
-  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("rank 1 has ended (exited with status 0)"));
+  CHECK(diagnose_hang(ranks, kNow).culprits == std::vector{1});
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence, ContainsSubstring("rank 1 has ended (exited with status 0)"));
 }
 
 TEST_CASE("Hang verdict: of ranks in Python those are named that are in another collective than most") {
-  const Verdict verdict = judge(python_job({kReduces, kReduces, kGathers}), kNow);
+  const Verdict verdict = diagnose_hang(python_job({kReduces, kReduces, kGathers}), kNow);
   CHECK(verdict.kind == Verdict::Kind::kDifferentCalls);
   CHECK(verdict.culprits == std::vector{2});
-  CHECK(judge(python_job({kReduces, kGathers}), kNow).culprits == std::vector{0, 1});
-  const Verdict same = judge(python_job({kReduces, kReduces}), kNow);
+  CHECK(diagnose_hang(python_job({kReduces, kGathers}), kNow).culprits == std::vector{0, 1});
+  const Verdict same = diagnose_hang(python_job({kReduces, kReduces}), kNow);
   CHECK(same.kind == Verdict::Kind::kUnfinished);
   CHECK(same.culprits.empty());
 }
 
 TEST_CASE("Hang verdict: where no rank in Python is in a collective, those are named that are elsewhere than most") {
   const PythonPlace other{.call = "", .line = "save (train.py:30)"};
-  const Verdict verdict = judge(python_job({kLoads, kLoads, other}), kNow);
+  const Verdict verdict = diagnose_hang(python_job({kLoads, kLoads, other}), kNow);
   CHECK(verdict.kind == Verdict::Kind::kUnseen);
   CHECK(verdict.culprits == std::vector{2});
-  CHECK(judge(python_job({kLoads, kLoads}), kNow).culprits == std::vector{0, 1});
+  CHECK(diagnose_hang(python_job({kLoads, kLoads}), kNow).culprits == std::vector{0, 1});
 }
 
 TEST_CASE("Hang verdict: of programs that nothing is known of those are named that do something else than most") {
@@ -335,7 +336,7 @@ TEST_CASE("Hang verdict: of programs that nothing is known of those are named th
   for (int rank = 0; rank < 3; ++rank)
     ranks.push_back({.rank = rank, .process = ProcessState{.state = 'S', .waits_in = "pipe_read"}});
   ranks[2].process->waits_in = "hrtimer_nanosleep";
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.culprits == std::vector{2});
   CHECK_THAT(verdict.sentence, ContainsSubstring("nothing else is known"));
 }
@@ -348,9 +349,9 @@ TEST_CASE("Hang verdict: ranks in Python and in C++ number their collectives eac
     python.rank = rank;
     python.progress->groups = {{.path = "python/", .rank = rank, .size = 4, .leader = 0}};
   }
-  CHECK(judge(ranks, kNow).kind == Verdict::Kind::kUnfinished);
+  CHECK(diagnose_hang(ranks, kNow).kind == Verdict::Kind::kUnfinished);
   hold(ranks[3], Phase::kData);
-  const Verdict verdict = judge(ranks, kNow);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.culprits == std::vector{3});
   CHECK_THAT(verdict.sentence, ContainsSubstring("rank 3 has not entered all_reduce #3 (step 812)"));
 }
@@ -375,9 +376,10 @@ TEST_CASE("Hang verdict: who was killed has entered the all-reduces that others 
 TEST_CASE("Hang verdict: of a rank with more collectives than are kept is not said that it waits in none") {
   auto ranks = job(2, 5, "barrier");
   for (RankView& rank : ranks) hold(rank, Phase::kForward);
-  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("no rank waits in a collective; "));
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence, ContainsSubstring("no rank waits in a collective; "));
   ranks[1].progress->collectives_begun = 1001;
-  CHECK_THAT(judge(ranks, kNow).sentence, ContainsSubstring("no rank waits in one of its last 1000 collectives; "));
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence,
+             ContainsSubstring("no rank waits in one of its last 1000 collectives; "));
 }
 
 TEST_CASE("Hang report: a table of all ranks, then who is to blame, then stacks") {
@@ -385,7 +387,7 @@ TEST_CASE("Hang report: a table of all ranks, then who is to blame, then stacks"
   hold(ranks[1], Phase::kData);
   ranks[1].process->state = 'R';
   ranks[1].cpu_share = 0.996;
-  CHECK(to_text({.verdict = judge(ranks, kNow), .idle = std::chrono::microseconds(120'400'000), .views = ranks},
+  CHECK(to_text({.verdict = diagnose_hang(ranks, kNow), .idle = std::chrono::microseconds(120'400'000), .views = ranks},
                 {{1, "    #0 main (train+0x12)\n"}}, kNow) ==
         "ddprun: no rank has made progress for 120 s:\n"
         "  rank  host  phase     since  step  collective                     process\n"

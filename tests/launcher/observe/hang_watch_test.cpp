@@ -119,9 +119,9 @@ TEST_CASE("Observer: a rank that waits costs one small file a look") {
   const auto ranks = sleepers.ranks();
   Observer observer(1s, "host");
   Observer::Clock::time_point now{1s};
-  observer.look(ranks, now);
+  observer.observe(ranks, now);
   const std::uint64_t before = own_reads();
-  for (int i = 0; i < kLooks; ++i) observer.look(ranks, now += 1s);
+  for (int i = 0; i < kLooks; ++i) observer.observe(ranks, now += 1s);
   const auto reads = static_cast<double>(own_reads() - before) / (kRanks * kLooks);
   CHECK(reads < 2);  // all of the processes and their figures: 4 or more
   CHECK(observer.idle_time() == std::chrono::seconds(kLooks));
@@ -140,13 +140,13 @@ TEST_CASE("Observer: a rank whose child works makes progress, though it has wait
           const std::vector<WatchedRank> ranks = {{.rank = 0, .pid = shell}};
           Observer observer(1s, "host");
           Observer::Clock::time_point now{1s};
-          for (int i = 0; i < 5; ++i) observer.look(ranks, now += 1s);
+          for (int i = 0; i < 5; ++i) observer.observe(ranks, now += 1s);
           std::string text = observer.idle_time() >= 4s ? "waits, " : "works, ";
           ::kill(shell, SIGCONT);
           comes_true([&] { return process_tree_of(shell).size() == 3; });
           const auto family = process_tree_of(shell);
           comes_true([&] {
-            observer.look(ranks, now += 1s);
+            observer.observe(ranks, now += 1s);
             std::this_thread::sleep_for(50ms);
             return observer.idle_time() == 0us;
           });

@@ -76,7 +76,7 @@ TEST_CASE("Findings: keep a hang until it ends, and the last delays") {
   CHECK(document.at("hang").at("seconds") == 125.0);
   CHECK(document.at("hang").at("kind") == "missing");
   CHECK(document.at("stragglers").size() == Findings::kMaxDelays);
-  findings.end_hang();
+  findings.clear_hang();
   CHECK(status_document({.job = "cifar", .findings = findings}, {}, 0, now).at("hang").is_null());
   findings.begin_hang({}, now);
   findings.end_attempt(now);

@@ -43,11 +43,11 @@ Words parts_of(const std::string& text, char separator) {
 // A value that the word of a table takes.
 std::string example_of(const std::string& pattern, const ForeignOption& option) {
   if (pattern == "NAME=VALUE") return "A=1";
-  if (pattern == "N") return option.here.find("node_rank") == std::string_view::npos ? "3" : "0";
+  if (pattern == "N") return option.ddprun_text.find("node_rank") == std::string_view::npos ? "3" : "0";
   const std::string first = parts_of(pattern, '|').front();
   if (const auto colon = first.find(":N:"); colon != std::string::npos)
     return first.substr(0, colon) + ":3:" + first.substr(colon + 3);
-  const std::string here(option.here);
+  const std::string here(option.ddprun_text);
   const bool is_placeholder =
       std::isupper(static_cast<unsigned char>(first.front())) != 0 && pattern.find('|') == std::string::npos;
   if (!is_placeholder) return first;
@@ -80,7 +80,7 @@ TEST_CASE("ForeignOptions: each row of the table is what its words become on the
       if (option.treatment == Treatment::kRefused) {
         const std::string text = refused_text(words);
         CHECK_THAT(text, ContainsSubstring(name + " is an option of " + launcher_names(option) +
-                                           ", not of ddprun: " + std::string(option.here)));
+                                           ", not of ddprun: " + std::string(option.ddprun_text)));
         continue;
       }
       const auto result = parse_command_line(words);
@@ -93,10 +93,10 @@ TEST_CASE("ForeignOptions: each row of the table is what its words become on the
       const bool is_ignored = option.treatment == Treatment::kIgnored;
       CHECK(options.remarks.size() == (is_ignored ? 1U : 0U));
       if (is_ignored && !options.remarks.empty())
-        CHECK_THAT(options.remarks[0], ContainsSubstring(" is ignored: " + std::string(option.here)));
+        CHECK_THAT(options.remarks[0], ContainsSubstring(" is ignored: " + std::string(option.ddprun_text)));
       CHECK(options.own_arguments.size() ==
             (option.treatment == Treatment::kTranslated
-                 ? static_cast<std::size_t>(std::count(option.here.begin(), option.here.end(), '\n')) + 1
+                 ? static_cast<std::size_t>(std::count(option.ddprun_text.begin(), option.ddprun_text.end(), '\n')) + 1
                  : 0U));
     }
   }

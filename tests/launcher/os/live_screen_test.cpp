@@ -56,9 +56,9 @@ TEST_CASE("LiveScreen: without rows, lines pass byte for byte") {
   Painted painted(24, 80);
   CHECK(painted.paint("one\n").out() == "one\n");
   CHECK(painted.paint("\x1b[31mtwo\x1b[m").out() == "\x1b[31mtwo\x1b[m");
-  CHECK(painted.live().is_in_line());
+  CHECK(painted.live().has_unfinished_line());
   CHECK(painted.paint(" and more\r\n").out() == " and more\r\n");
-  CHECK_FALSE(painted.live().is_in_line());
+  CHECK_FALSE(painted.live().has_unfinished_line());
   CHECK(painted.paint("").out() == "");
   CHECK(painted.leave().out() == "");
 }
@@ -99,7 +99,7 @@ TEST_CASE("LiveScreen: a row that fills the terminal keeps its last character") 
 TEST_CASE("LiveScreen: rows below an unfinished line begin in a row of their own") {
   Painted painted(24, 80);
   CHECK_THAT(painted.paint("no newline", {row("10%")}).rows(), ElementsAre("no newline", "10%"));
-  CHECK_FALSE(painted.live().is_in_line());
+  CHECK_FALSE(painted.live().has_unfinished_line());
   Painted later(24, 80);
   later.paint("no newline");
   CHECK_THAT(later.paint("", {row("10%")}).rows(), ElementsAre("no newline", "10%"));

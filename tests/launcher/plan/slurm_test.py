@@ -9,9 +9,9 @@ import time
 import unittest
 
 from harness import DDPRUN, wait_until
-from slurm_cluster import Cluster, obstacle
+from slurm_cluster import Cluster, skip_reason
 
-WHY_NOT = obstacle()
+WHY_NOT = skip_reason()
 PROJECT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../.."))
 TOY = os.environ.get("TOY_LINEAR")
 CIFAR10 = os.environ.get("CIFAR10")

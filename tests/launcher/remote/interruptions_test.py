@@ -12,12 +12,12 @@ import unittest
 import etcd_nodes
 import ssh_hosts
 from harness import LauncherTest, main, shell, wait_until
-from hosts import INTERRUPTIONS, obstacle
+from hosts import INTERRUPTIONS, skip_reason
 from interrupted_nodes import BUSY, NODES, QUIET, Nodes
 from remote_hosts_test import OnNamespaces
 
-WHY_NOT = obstacle()
-NO_SSH = ssh_hosts.obstacle()
+WHY_NOT = skip_reason()
+NO_SSH = ssh_hosts.skip_reason()
 NO_ETCD = etcd_nodes.WHY_NOT
 LENGTHS = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5) if os.environ.get("FULL") else (0.1, 0.3, 2)
 

@@ -6,9 +6,9 @@ import tempfile
 
 import hosts
 from harness import DDPRUN, Job, LauncherTest, main, shell, wait_until
-from ssh_hosts import Sshd, obstacle, running
+from ssh_hosts import Sshd, running, skip_reason
 
-WHY_NOT = obstacle() or hosts.obstacle()
+WHY_NOT = skip_reason() or hosts.skip_reason()
 
 
 class OnNamespaces(LauncherTest):

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launcher/os/system/launch_error.h"
-#include "launcher/remote/hub.h"
+#include "launcher/remote/host_connections.h"
 #include "launcher/remote/job_plan.h"
 #include "tests/support/catch.h"
 

@@ -17,9 +17,9 @@ import termios
 import time
 
 from harness import DDPRUN, Job, LauncherTest, main, process_state, shell, wait_until
-from ssh_hosts import Sshd, descendants, obstacle, running
+from ssh_hosts import Sshd, descendants, running, skip_reason
 
-WHY_NOT = obstacle()
+WHY_NOT = skip_reason()
 USER = pwd.getpwuid(os.geteuid()).pw_name
 DUMP = """
 import json, os, sys

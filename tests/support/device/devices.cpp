@@ -44,7 +44,7 @@ void note_failed_kernel(int device) {
 Devices::Devices()
     : type(type_from_environment()),
       key(type == c10::kCUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1),
-      count(std::clamp(number_from("DDPRUN_TEST_DEVICES", kUsualCount), 1, kMostDevices)),
+      count(std::clamp(number_from("DDPRUN_TEST_DEVICES", kUsualCount), 1, kMaxDevices)),
       books([](const void* block) { return static_cast<const Block*>(block)->name() + ", by " + caller(); }),
       memory(count, kBytesEach, &describe),
       engine(count,

@@ -25,7 +25,7 @@ struct Event {
 
 struct Current {
   c10::DeviceIndex device = 0;
-  std::array<c10::StreamId, kMostDevices> streams{};
+  std::array<c10::StreamId, kMaxDevices> streams{};
 };
 
 Current& current() {
@@ -34,7 +34,7 @@ Current& current() {
 }
 
 c10::StreamId next_of_pool(int device, bool high) {
-  static std::array<std::atomic<int64_t>, 2 * kMostDevices> given{};
+  static std::array<std::atomic<int64_t>, 2 * kMaxDevices> given{};
   const int64_t number = given.at(static_cast<size_t>(2 * device + (high ? 1 : 0)))++ % kPoolSize;
   return (high ? kFirstOfHighPool : kFirstOfPool) + number;
 }

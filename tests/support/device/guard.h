@@ -5,7 +5,7 @@
 
 namespace ddp::test::device {
 
-constexpr int kMostDevices = 8;
+constexpr int kMaxDevices = 8;
 
 /// Lives as long as the process.
 const c10::impl::DeviceGuardImplInterface& guard();

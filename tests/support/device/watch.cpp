@@ -15,16 +15,16 @@ namespace ddp::test::device {
 namespace {
 
 constexpr int kFaultyStatus = 97;
-constexpr size_t kMostLines = 20;
-// A backward pass is over for its caller before LibTorch's threads have let go of its last node: a moment, on a busy machine
-// a long one. What is kept for as long as this is kept.
+constexpr size_t kMaxLines = 20;
+// A backward pass is over for its caller before LibTorch's threads have let go of its last node: a moment, on a busy
+// machine a long one. What is kept for as long as this is kept.
 constexpr std::chrono::seconds kGrace{5};
 constexpr std::chrono::milliseconds kLook{1};
 
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
-  for (size_t i = 0; i < std::min(lines.size(), kMostLines); ++i) text += "  " + lines[i] + "\n";
-  if (lines.size() > kMostLines) text += "  and " + std::to_string(lines.size() - kMostLines) + " more\n";
+  for (size_t i = 0; i < std::min(lines.size(), kMaxLines); ++i) text += "  " + lines[i] + "\n";
+  if (lines.size() > kMaxLines) text += "  and " + std::to_string(lines.size() - kMaxLines) + " more\n";
   return text;
 }
 

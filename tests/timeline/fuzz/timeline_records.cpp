@@ -43,7 +43,7 @@ fuzz::Outcome fuzz::run(std::string_view bytes) {
     require(trace_json(event, 0, 0).find('\0') == std::string::npos, "lines have no NUL");
   });
   assembler.take(0, 0, words);
-  assembler.settle();
+  assembler.on_pass_end();
   assembler.take(1, 0, words);
   assembler.finish(0);
   require(events <= 8 * words.size() + 8, "no more comes out than went in");

@@ -34,11 +34,11 @@ struct StateField {
   }
 };
 
-inline constexpr size_t kMostStateFields = 4;
+inline constexpr size_t kMaxStateFields = 4;
 
 /// A parameter's state in the order of the optimizer's fields. Fields that do not exist are undefined.
 struct LocalState : torch::optim::OptimizerCloneableParamState<LocalState> {
-  std::array<at::Tensor, kMostStateFields> tensors{};
+  std::array<at::Tensor, kMaxStateFields> tensors{};
 };
 
 /// The tensors of one kernel call, which have one device and one dtype.
@@ -50,7 +50,7 @@ struct FusedBatch {
   std::vector<at::Tensor> gradients{};
   /// One list per field; empty if the field does not exist. With Kernels::kOwn, each list has the size of `parameters`,
   /// and its elements are undefined if the field does not exist.
-  std::array<std::vector<at::Tensor>, kMostStateFields> state{};
+  std::array<std::vector<at::Tensor>, kMaxStateFields> state{};
   c10::ScalarType first_dtype = dtype;  ///< dtype of the group's first parameter with a gradient
   at::Tensor shared{};                  ///< the result of prepare_step()
   /// The values to restore if found_inf is set on a device: (tensor, copy).
@@ -108,7 +108,7 @@ class LocalOptimizer : public FusedOptimizer {
   void check_state(const at::Tensor& parameter) const;
   std::vector<FusedBatch> collect(const torch::optim::OptimizerParamGroup& group);
   void take(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const;
-  void take_in_one_layout(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const;
+  void add_in_one_layout(FusedBatch& batch, const at::Tensor& parameter, LocalState& state) const;
   void run(const torch::optim::OptimizerOptions& options, FusedBatch& batch, const GradientScaling& scaling) const;
   void unscale(FusedBatch& batch, const GradientScaling& scaling) const;
   const LocalState* find_state(const at::Tensor& parameter) const;

@@ -1,4 +1,4 @@
-#include "comm/shm/doorbell.h"
+#include "comm/shm/futex_sleep.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -15,27 +15,27 @@ long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, limit, nullptr, 0);
 }
 
-void ring(RankBlock& sleeper) {
-  sleeper.bell.fetch_add(1);
-  futex(sleeper.bell, FUTEX_WAKE, INT_MAX, nullptr);
+void wake_sleeper(RankBlock& sleeper) {
+  sleeper.wake_count.fetch_add(1);
+  futex(sleeper.wake_count, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 }  // namespace
 
-void wake(RankBlock& sleeper, Cause cause) {
+void wake(RankBlock& sleeper, WaitCondition condition) {
   const uint32_t waited_for = sleeper.sleeping.load();
-  if (waited_for == cause.code() || waited_for == Cause::any().code()) ring(sleeper);
+  if (waited_for == condition.code() || waited_for == WaitCondition::any().code()) wake_sleeper(sleeper);
 }
 
 void wake_unconditionally(RankBlock& sleeper) {
-  if (sleeper.sleeping.load() != 0) ring(sleeper);
+  if (sleeper.sleeping.load() != 0) wake_sleeper(sleeper);
 }
 
-void wait_for_bell(std::atomic<uint32_t>& bell, uint32_t heard, std::chrono::nanoseconds limit) {
+void futex_wait(std::atomic<uint32_t>& wake_count, uint32_t expected, std::chrono::nanoseconds limit) {
   constexpr long kBillion = 1'000'000'000;
   const timespec time{.tv_sec = static_cast<time_t>(limit.count() / kBillion),
                       .tv_nsec = static_cast<long>(limit.count() % kBillion)};
-  futex(bell, FUTEX_WAIT, heard, &time);
+  futex(wake_count, FUTEX_WAIT, expected, &time);
 }
 
 }  // namespace ddp::shm

@@ -1,4 +1,4 @@
-#include "launcher/remote/hub.h"
+#include "launcher/remote/host_connections.h"
 
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -43,8 +43,8 @@ ChildRequest command_for(const SshSettings& ssh, const NamedHost& host, const si
 
 }  // namespace
 
-Link::Link(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts, const sigset_t& mask,
-           Callbacks callbacks)
+BranchConnection::BranchConnection(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts,
+                                   const sigset_t& mask, Callbacks callbacks)
     : loop_(loop), ssh_(ssh), hosts_(std::move(hosts)), callbacks_(std::move(callbacks)) {
   process_ = start_child(command_for(ssh_, hosts_.front(), mask));
   channel_.emplace(loop_, std::move(process_.output), std::move(process_.input),
@@ -58,17 +58,17 @@ Link::Link(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts
   tick();
 }
 
-Link::~Link() {
+BranchConnection::~BranchConnection() {
   if (process_.errors) loop_.remove(process_.errors.get());
   kill();
   if (!is_gone()) ::waitpid(process_.pid, nullptr, 0);
 }
 
-void Link::kill() {
+void BranchConnection::kill() {
   if (!is_gone()) ::kill(process_.pid, SIGKILL);
 }
 
-std::size_t Link::on_preamble(std::string_view bytes) {
+std::size_t BranchConnection::on_preamble(std::string_view bytes) {
   const Greeting found = find_greeting(bytes, kDdprunVersion);
   if (found.kind == Greeting::Kind::kNone && bytes.size() < kMaxPreamble) return std::string::npos;
   if (found.kind != Greeting::Kind::kSame) {
@@ -87,7 +87,7 @@ std::size_t Link::on_preamble(std::string_view bytes) {
 }
 
 // The other end answers pings whatever else it does, even while its output is not read.
-void Link::tick() {
+void BranchConnection::tick() {
   const auto timeout = std::chrono::milliseconds(ssh_.timeout_ms);
   const auto now = EventLoop::Clock::now();
   if (next_tick_ && now - *next_tick_ > timeout / 4) asking_since_ = now;
@@ -105,7 +105,7 @@ void Link::tick() {
   timer_.start_at(*next_tick_, [this] { tick(); });
 }
 
-bool Link::read_errors() {
+bool BranchConnection::read_errors() {
   std::array<char, 4096> bytes;
   const ssize_t count = ::read(process_.errors.get(), bytes.data(), bytes.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
@@ -124,7 +124,7 @@ bool Link::read_errors() {
 }
 
 // Passes complete lines on.
-void Link::show_errors() {
+void BranchConnection::show_errors() {
   while (true) {
     const std::size_t end = errors_.find('\n');
     if (end == std::string::npos && errors_.size() < kMaxErrors) return;
@@ -133,32 +133,32 @@ void Link::show_errors() {
   }
 }
 
-void Link::fail(const std::string& why) {
+void BranchConnection::fail(const std::string& why) {
   const State before = std::exchange(state_, State::kBroken);
   if (before == State::kConnecting) callbacks_.on_unreachable(why);
   if (before == State::kOpen) callbacks_.on_lost(why);
 }
 
 // The channel has ended. The process's exit status gives the reason, once it has ended, too.
-void Link::on_end() {
+void BranchConnection::on_end() {
   is_at_end_ = true;
   channel_->finish_sending();
-  if (end_) conclude();
+  if (end_) report_end();
 }
 
-void Link::reap() {
+void BranchConnection::reap() {
   if (is_gone()) return;
   end_ = exit_info_of(process_.pid);
   if (!end_) return;
   process_.pid = -1;
   if (is_at_end_) {
-    conclude();
+    report_end();
   } else {  // its last output must still be read; other processes may have the pipe open
-    end_timer_.start_in(kFinalOutputTimeout, [this] { conclude(); });
+    end_timer_.start_in(kFinalOutputTimeout, [this] { report_end(); });
   }
 }
 
-void Link::conclude() {
+void BranchConnection::report_end() {
   while (process_.errors && read_errors()) {
   }
   const bool is_local = hosts_.front().is_local;
@@ -175,7 +175,7 @@ void Link::conclude() {
   }
 }
 
-void Link::close() {
+void BranchConnection::close() {
   if (state_ == State::kConnecting) kill();
   if (state_ != State::kClosing && channel_) channel_->finish_sending();
   state_ = State::kClosing;
@@ -200,16 +200,16 @@ std::vector<std::vector<NamedHost>> branches(const std::vector<NamedHost>& hosts
   return found;
 }
 
-Hub::Hub(EventLoop& loop, SshSettings ssh, const sigset_t& mask, Callbacks callbacks)
+HostConnections::HostConnections(EventLoop& loop, SshSettings ssh, const sigset_t& mask, Callbacks callbacks)
     : loop_(loop), ssh_(std::move(ssh)), mask_(mask), callbacks_(std::move(callbacks)) {}
 
-void Hub::connect(const std::vector<NamedHost>& hosts) {
+void HostConnections::connect(const std::vector<NamedHost>& hosts) {
   if (is_closed_) return;
   for (const std::vector<NamedHost>& branch : branches(hosts, ssh_.fanout)) start(branch);
 }
 
-void Hub::start(const std::vector<NamedHost>& branch) {
-  Link::Callbacks callbacks{
+void HostConnections::start(const std::vector<NamedHost>& branch) {
+  BranchConnection::Callbacks callbacks{
       .on_frame = callbacks_.on_frame,
       .on_unreachable = [this, branch](const std::string& why) { on_unreachable(branch, why); },
       .on_lost =
@@ -219,46 +219,47 @@ void Hub::start(const std::vector<NamedHost>& branch) {
       .on_line = [this, name = branch.front().name](
                      const std::string& line) { callbacks_.on_line("host " + name + ": " + line); }};
   try {
-    links_.push_back(std::make_unique<Link>(loop_, ssh_, branch, mask_, std::move(callbacks)));
+    branches_.push_back(std::make_unique<BranchConnection>(loop_, ssh_, branch, mask_, std::move(callbacks)));
   } catch (const LaunchError& error) {
     for (const NamedHost& host : branch) callbacks_.on_unreachable(host, error.what());
     return;
   }
-  for (const NamedHost& host : branch) links_by_host_[host.number] = links_.back().get();
+  for (const NamedHost& host : branch) branch_by_host_[host.number] = branches_.back().get();
 }
 
-void Hub::on_unreachable(const std::vector<NamedHost>& branch, const std::string& why) {
+void HostConnections::on_unreachable(const std::vector<NamedHost>& branch, const std::string& why) {
   callbacks_.on_unreachable(branch.front(), why);
   connect({branch.begin() + 1, branch.end()});
 }
 
-void Hub::send(const Frame& frame) {
+void HostConnections::send(const Frame& frame) {
   const std::string bytes = to_bytes(frame);
   if (frame.host == kEveryHost) {
-    for (const auto& link : links_) {
-      if (link->is_open()) link->send_bytes(bytes);
+    for (const auto& branch : branches_) {
+      if (branch->is_open()) branch->send_bytes(bytes);
     }
-  } else if (const auto way = links_by_host_.find(frame.host); way != links_by_host_.end() && way->second->is_open()) {
+  } else if (const auto way = branch_by_host_.find(frame.host);
+             way != branch_by_host_.end() && way->second->is_open()) {
     way->second->send_bytes(bytes);
   }
 }
 
 // Iterates by index, because the end of one link may create others.
-void Hub::reap() {
-  for (std::size_t i = 0; i < links_.size(); ++i) links_[i]->reap();
+void HostConnections::reap() {
+  for (std::size_t i = 0; i < branches_.size(); ++i) branches_[i]->reap();
 }
 
-void Hub::close() {
+void HostConnections::close() {
   is_closed_ = true;
-  for (const auto& link : links_) link->close();
+  for (const auto& branch : branches_) branch->close();
 }
 
-void Hub::kill() {
-  for (const auto& link : links_) link->kill();
+void HostConnections::kill() {
+  for (const auto& branch : branches_) branch->kill();
 }
 
-bool Hub::is_gone() const {
-  return std::all_of(links_.begin(), links_.end(), [](const auto& link) { return link->is_gone(); });
+bool HostConnections::is_gone() const {
+  return std::all_of(branches_.begin(), branches_.end(), [](const auto& branch) { return branch->is_gone(); });
 }
 
 }  // namespace launcher::remote

@@ -12,10 +12,10 @@ namespace ddp::optim {
 /// A scalar of an update: a number, a one-element tensor for all parameters, or a list with a one-element tensor for
 /// each parameter. Tensors stay on their device. A result that is computed from a tensor is a tensor of the same dtype.
 /// Results have the bits of Python's operators on 0-d tensors or, for lists, of torch._foreach_….
-struct Number {
-  Number(double number) : value(number) {}
-  explicit Number(at::Tensor tensor) : shared(std::move(tensor)) {}
-  explicit Number(std::vector<at::Tensor> tensors) : each(std::move(tensors)) {}
+struct UpdateScalar {
+  UpdateScalar(double number) : value(number) {}
+  explicit UpdateScalar(at::Tensor tensor) : shared(std::move(tensor)) {}
+  explicit UpdateScalar(std::vector<at::Tensor> tensors) : each(std::move(tensors)) {}
 
   double value = 0;                ///< used if there is no tensor
   at::Tensor shared{};             ///< one tensor for all parameters
@@ -29,30 +29,30 @@ struct Number {
   double on_host() const;
 };
 
-Number operator-(const Number& a);
-Number operator+(const Number& a, double b);
-Number operator-(const Number& a, double b);
+UpdateScalar operator-(const UpdateScalar& a);
+UpdateScalar operator+(const UpdateScalar& a, double b);
+UpdateScalar operator-(const UpdateScalar& a, double b);
 /// Computed as -(b - a), which has the same bits as a - b.
-Number operator-(double a, const Number& b);
-Number operator*(const Number& a, const Number& b);
+UpdateScalar operator-(double a, const UpdateScalar& b);
+UpdateScalar operator*(const UpdateScalar& a, const UpdateScalar& b);
 /// A number divided by a tensor is computed as a product with the reciprocal, as in Python. So is a number or a shared
 /// tensor divided by a list.
-Number operator/(const Number& a, const Number& b);
-Number pow(double base, const Number& exponent);
-Number pow(const Number& base, double exponent);
+UpdateScalar operator/(const UpdateScalar& a, const UpdateScalar& b);
+UpdateScalar pow(double base, const UpdateScalar& exponent);
+UpdateScalar pow(const UpdateScalar& base, double exponent);
 /// Python's a ** 0.5.
-Number root(const Number& a);
+UpdateScalar root(const UpdateScalar& a);
 /// The larger one. NaN gives `lowest`, as Python's max(lowest, a) does, but stays NaN in a list.
-Number at_least(const Number& a, double lowest);
+UpdateScalar at_least(const UpdateScalar& a, double lowest);
 /// The smaller one. Neither `a` nor `b` may be a list.
-Number at_most(const Number& a, const Number& b);
+UpdateScalar at_most(const UpdateScalar& a, const UpdateScalar& b);
 
-inline Number operator+(double a, const Number& b) {
+inline UpdateScalar operator+(double a, const UpdateScalar& b) {
   return b + a;
 }
 
 /// `a` if `value` is above `limit`, otherwise `b`; for lists, elementwise.
-Number where_above(const Number& value, double limit, const Number& a, double b);
+UpdateScalar where_above(const UpdateScalar& value, double limit, const UpdateScalar& a, double b);
 
 // The same functions for plain numbers.
 inline double at_least(double value, double lowest) {

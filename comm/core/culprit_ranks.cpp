@@ -1,4 +1,4 @@
-#include "comm/core/blame.h"
+#include "comm/core/culprit_ranks.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -119,7 +119,7 @@ std::string describe_elsewhere(const std::vector<RankState>& ranks, uint64_t num
 
 // At any call number, since ranks that are one collective apart see the same failure.
 std::string describe_gone(const std::vector<RankState>& ranks) {
-  if (const Ranks found = ranks_of_kind(ranks, Kind::kGaveUp); !found.empty()) {
+  if (const Ranks found = ranks_of_kind(ranks, Kind::kLeftOnError); !found.empty()) {
     return not_participating(found, "it stopped earlier because of its own error");
   }
   if (const Ranks found = ranks_of_kind(ranks, Kind::kSilent); !found.empty()) {
@@ -138,13 +138,13 @@ bool is_undecided(const std::vector<RankState>& ranks) {
   });
 }
 
-std::string blame_for_connecting(const std::vector<RankState>& ranks) {
+std::string connect_culprits_text(const std::vector<RankState>& ranks) {
   if (std::string text = describe_gone(ranks); !text.empty()) return text;
   const Ranks missing = ranks_of_kind(ranks, Kind::kNeverArrived);
   return missing.empty() ? "" : "; never arrived: " + list(missing);
 }
 
-std::string blame(const std::vector<RankState>& ranks, uint64_t number) {
+std::string culprits_text(const std::vector<RankState>& ranks, uint64_t number) {
   if (std::string text = describe_gone(ranks); !text.empty()) return text;
   if (std::string text = describe_different(ranks); !text.empty()) return text;
   const Ranks closed_before = ranks_where(ranks, [number](const RankState& state) {

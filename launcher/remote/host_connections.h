@@ -19,7 +19,7 @@
 
 namespace launcher::remote {
 
-class Link {
+class BranchConnection {
  public:
   struct Callbacks {
     std::function<void(Frame)> on_frame;
@@ -32,11 +32,11 @@ class Link {
   };
 
   // Connects to the first of `hosts`, which connects to the others. `mask`: the signal mask of the started process.
-  Link(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts, const sigset_t& mask,
-       Callbacks callbacks);
-  ~Link();
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
+  BranchConnection(EventLoop& loop, const SshSettings& ssh, std::vector<NamedHost> hosts, const sigset_t& mask,
+                   Callbacks callbacks);
+  ~BranchConnection();
+  BranchConnection(const BranchConnection&) = delete;
+  BranchConnection& operator=(const BranchConnection&) = delete;
 
   const std::vector<NamedHost>& hosts() const { return hosts_; }
   void send(const Frame& frame) { channel_->send(frame); }
@@ -57,7 +57,7 @@ class Link {
   // Returns false when there is nothing more to read now.
   bool read_errors();
   void show_errors();
-  void conclude();
+  void report_end();
   void fail(const std::string& why);
   std::string name() const { return hosts_.front().name; }
 
@@ -84,7 +84,7 @@ class Link {
 // branch. Hosts that need no ssh are additional branches.
 std::vector<std::vector<NamedHost>> branches(const std::vector<NamedHost>& hosts, std::size_t fanout);
 
-class Hub {
+class HostConnections {
  public:
   struct Callbacks {
     std::function<void(Frame)> on_frame;
@@ -95,7 +95,7 @@ class Hub {
   };
 
   // `mask`: the signal mask of the started processes.
-  Hub(EventLoop& loop, SshSettings ssh, const sigset_t& mask, Callbacks callbacks);
+  HostConnections(EventLoop& loop, SshSettings ssh, const sigset_t& mask, Callbacks callbacks);
 
   // Connects to the hosts, as a tree if there are more than `ssh.fanout`. If the first host of a branch cannot be
   // reached, the others are connected without it.
@@ -116,8 +116,8 @@ class Hub {
   const SshSettings ssh_;
   const sigset_t& mask_;
   Callbacks callbacks_;
-  std::vector<std::unique_ptr<Link>> links_;  // broken ones too
-  std::map<std::uint32_t, Link*> links_by_host_;
+  std::vector<std::unique_ptr<BranchConnection>> branches_;  // broken ones too
+  std::map<std::uint32_t, BranchConnection*> branch_by_host_;
   bool is_closed_ = false;
 };
 

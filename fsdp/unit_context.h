@@ -23,7 +23,7 @@ struct ShardGroups {
 };
 
 /// The units refer to it; it outlives them.
-struct UnitSurroundings {
+struct UnitContext {
   ShardGroups groups;
   MixedPrecisionPolicy policy;
   c10::Device device;  ///< on which the model computes

@@ -1,4 +1,4 @@
-// Who is to blame for a collective that failed, from what the ranks of the group say. Arithmetic on values: no
+// Which ranks caused the failure of a collective, from what the ranks of the group say. Arithmetic on values: no
 // LibTorch.
 #pragma once
 
@@ -19,7 +19,7 @@ struct RankState {
     kAnswered,      ///< lives; `report` says where it is
     kFailed,        ///< a collective failed there as well; `report` is of that moment
     kClosed,        ///< closed its group in order
-    kGaveUp,        ///< left because of something else, as an exception of the program
+    kLeftOnError,   ///< left because of something else, as an exception of the program
   };
   Kind kind = Kind::kUnknown;
   RankReport report{};
@@ -30,14 +30,14 @@ struct RankState {
 /// rank is named only when no other explanation is left: a rank whose own collective failed, or which waits in one, is
 /// a victim. When ranks have called different things in the same place, the minority is named; without a majority all
 /// are listed.
-std::string blame(const std::vector<RankState>& ranks, uint64_t number);
+std::string culprits_text(const std::vector<RankState>& ranks, uint64_t number);
 
 /// Whether ranks have called different things in one place, no rank is in the minority, and a rank that lives has not
 /// come there yet: what it calls will tell.
 bool is_undecided(const std::vector<RankState>& ranks);
 
-/// The same as blame() where the ranks could not connect, which they do before any collective. It names the ranks
-/// that gave up or died, else those that never arrived: "; never arrived: rank 1".
-std::string blame_for_connecting(const std::vector<RankState>& ranks);
+/// The same as culprits_text() where the ranks could not connect, which they do before any collective. It names the
+/// ranks that gave up or died, else those that never arrived: "; never arrived: rank 1".
+std::string connect_culprits_text(const std::vector<RankState>& ranks);
 
 }  // namespace ddp::detail

@@ -47,9 +47,11 @@ def draw_case(name, seed):
     if name in ("Adafactor", "Lamb"):
         shapes = [shape for shape in shapes if shape != [0]]  # Python divides by 0
     parameters = []
+    most = 6
     if draw.random() < 0.3:  # those of equal shapes are computed together
         shapes = draw.sample(shapes, min(2, len(shapes)))
-    for _ in range(draw.randint(1, 6)):
+        most = 12
+    for _ in range(draw.randint(1, most)):
         odd = draw.random() < 0.15
         parameters.append({
             "shape": draw.choice(shapes),

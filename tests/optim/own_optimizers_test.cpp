@@ -295,6 +295,27 @@ TEST_CASE("Adafactor: NaN in a parameter does not spread to its other numbers, a
   CHECK(parameter[0][0].item<float>() < 0.5F);
 }
 
+TEST_CASE("Muon: matrices of one shape that are updated together have the bits of single ones") {
+  const auto [rows, columns] = GENERATE(table<int64_t, int64_t>({{8, 8}, {5, 7}, {7, 5}, {1, 9}, {3, 40}, {64, 64}}));
+  const auto matrices = [&] {
+    std::vector<at::Tensor> made;
+    for (int64_t i = 0; i < 9; ++i) {
+      at::Tensor matrix = numbers({rows, columns}, 10 + i).requires_grad_();
+      matrix.mutable_grad() = numbers({rows, columns}, 50 + i);
+      made.push_back(matrix);
+    }
+    return made;
+  };
+  const std::vector<at::Tensor> together = matrices(), alone = matrices();
+  Muon stacked(together, MuonOptions(0.1));
+  for (int step = 0; step < 3; ++step) stacked.step();
+  for (size_t i = 0; i < alone.size(); ++i) {
+    Muon single(std::vector{alone[i]}, MuonOptions(0.1));
+    for (int step = 0; step < 3; ++step) single.step();
+    CHECK(at::equal(together[i], alone[i]));
+  }
+}
+
 TEST_CASE("Muon: refuses parameters that are not matrices") {
   CHECK_THROWS_MATCHES(Muon(std::vector{numbers({3}, 1).requires_grad_()}), std::invalid_argument,
                        MessageMatches(ContainsSubstring("only supports 2D parameters") && ContainsSubstring("[3]")));

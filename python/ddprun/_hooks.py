@@ -28,26 +28,27 @@ class Calls:
     """The collectives of this rank: their groups and numbers."""
 
     def __init__(self):
-        self.numbers = weakref.WeakKeyDictionary()  # process group: [index in the page, next number, next message]; None: this rank is not a member
+        self.entries = {}  # by id() of a process group: [index in the page, next number, next message, the group]
         self.works = weakref.WeakKeyDictionary()  # by the handle of a collective that is still waited for
         self.dtypes = {}
         self.signatures = {}  # by name, operation, dtype and shape, and by texts: what the page has of them
+        self.last = {}  # by name: operation, dtype, shape and signature of the last call, which the next one often repeats
 
     def of(self, group):
-        """[index in the page, next number, next message] of a group, None for the default one. None for groups that this rank is not in."""
+        """The entry of a group, None for the default one. None for groups that this rank is not in."""
         if group is None:
             group = dist.group.WORLD
-        try:
-            return self.numbers[group]
-        except (KeyError, TypeError):
-            return self._add(group)
+        entry = self.entries.get(id(group))
+        return entry if entry is not None and entry[3]() is group else self._add(group)
 
     def _add(self, group):
         if group is None or group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
             return None
         ranks = dist.get_process_group_ranks(group)
         name = "" if group is dist.group.WORLD else f"group {group.group_name}/"
-        entry = self.numbers[group] = [_reporter.page.group(f"python/{name}", dist.get_rank(group), len(ranks), ranks[0]), 0, 0]
+        index = _reporter.page.group(f"python/{name}", dist.get_rank(group), len(ranks), ranks[0])
+        key = id(group)
+        entry = self.entries[key] = [index, 0, 0, weakref.ref(group, lambda _group: self.entries.pop(key, None))]
         return entry
 
     def signature(self, key, text):
@@ -108,9 +109,16 @@ def _begin_call(name, arguments, options):
         entry[2] = number + 1
         return _reporter.page.begin(entry[0], number, _calls.signature(text, lambda: text), is_message=True)
     has_equal_tensors = name not in _OWN_TENSORS and isinstance(tensor, torch.Tensor)
-    known = op if op is None or isinstance(op, dist.ReduceOp.RedOpType) else str(op)  # a ReduceOp has no hash
-    key = (name, known, tensor.dtype, tensor.shape) if has_equal_tensors else (name, known)
-    signature = _calls.signature(key, lambda: _call_text(name, op) + (_calls.tensor_text(tensor) if has_equal_tensors else ""))
+    dtype, shape = (tensor.dtype, tensor.shape) if has_equal_tensors else (None, None)
+    last = _calls.last.get(name)
+    if last is not None and last[0] is op and last[1] is dtype and last[2] == shape:
+        signature = last[3]
+    else:
+        known = op if op is None or isinstance(op, dist.ReduceOp.RedOpType) else str(op)  # a ReduceOp has no hash
+        signature = _calls.signature((name, known, dtype, shape),
+                                     lambda: _call_text(name, op) + (_calls.tensor_text(tensor) if has_equal_tensors else ""))
+        if known is op:
+            _calls.last[name] = (op, dtype, shape, signature)
     number = entry[1]
     entry[1] = number + 1
     return _reporter.page.begin(entry[0], number, signature)

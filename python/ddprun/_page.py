@@ -44,6 +44,7 @@ _SINCE = (1 << 48) - 1
 # In the count of a stack's frames: the writer is in Python, and leaves no stacks here.
 _IS_PYTHON = (1 << 64) - 1
 
+_store_entry = struct.Struct("6Q").pack_into
 _lock = threading.Lock()
 
 
@@ -261,12 +262,7 @@ class PageWriter:
         words[at] = 2 * index + 1
         order()
         words[_NEXT] = index + 1
-        words[at + 1] = number
-        words[at + 2] = now
-        words[at + 3] = _OPEN | index
-        words[at + 4] = group | _MESSAGE if is_message else group
-        words[at + 5] = whole_hash
-        words[at + 6] = length
+        _store_entry(words, 8 * at + 8, number, now, _OPEN | index, group | _MESSAGE if is_message else group, whole_hash, length)
         words[at + 7 : at + 7 + size] = data
         order()
         words[at] = 2 * index + 2

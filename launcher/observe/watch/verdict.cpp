@@ -124,6 +124,22 @@ std::vector<const RankView*> free_ranks(const std::vector<WaitEdge>& waits) {
   return result;
 }
 
+// Returns the waits between ranks that are in circles, or between two of them. A rank for which nobody waits, or that
+// waits for nobody, cannot be in one.
+std::vector<WaitEdge> waits_in_circles(std::vector<WaitEdge> waits) {
+  for (std::size_t before = 0; before != waits.size();) {
+    before = waits.size();
+    std::set<const RankView*> waiting, missing;
+    for (const WaitEdge& wait : waits) {
+      waiting.insert(wait.waiter);
+      missing.insert(wait.missing);
+    }
+    std::erase_if(
+        waits, [&](const WaitEdge& wait) { return !missing.contains(wait.waiter) || !waiting.contains(wait.missing); });
+  }
+  return waits;
+}
+
 Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
   // A rank that computes is not waiting for its open collective, which runs beside its work.
   std::vector<const RankView*> busy;
@@ -132,16 +148,27 @@ Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
     if (computes && std::find(busy.begin(), busy.end(), wait.missing) == busy.end()) busy.push_back(wait.missing);
   }
   if (busy.size() == 1) return missing(Verdict::Kind::kMissing, busy, waits, now);
-  Verdict verdict{.kind = Verdict::Kind::kCycle, .waiter = waits.front().waiter->rank};
-  std::set<const RankView*> named;
+  constexpr std::size_t kMaxNamedRanks = 4;
+  const std::vector<WaitEdge> circles = waits_in_circles(waits);
+  std::vector<const RankView*> members;
+  std::string places;
+  for (const WaitEdge& wait : circles) {
+    if (std::find(members.begin(), members.end(), wait.waiter) != members.end()) continue;
+    members.push_back(wait.waiter);
+    if (members.size() > kMaxNamedRanks) continue;
+    places += "; " + rank_ranges({wait.waiter->rank}) + " is in " + collective_text(*wait.call, wait.group->group) +
+              ", which " + rank_ranges({wait.missing->rank}) +
+              (wait.call->is_message ? " has not answered" : " has not entered");
+  }
+  std::vector<const RankView*> others;
   for (const WaitEdge& wait : waits) {
-    if (!named.insert(wait.waiter).second) continue;
-    verdict.culprits.push_back(wait.waiter->rank);
-    if (named.size() > 4) continue;
-    verdict.sentence += (verdict.sentence.empty() ? "ranks wait for each other: " : "; ") +
-                        rank_ranges({wait.waiter->rank}) + " is in " + collective_text(*wait.call, wait.group->group) +
-                        ", which " + rank_ranges({wait.missing->rank}) +
-                        (wait.call->is_message ? " has not answered" : " has not entered");
+    if (std::find(members.begin(), members.end(), wait.waiter) == members.end()) others.push_back(wait.waiter);
+  }
+  Verdict verdict{.kind = Verdict::Kind::kCycle, .culprits = ranks_of(members), .waiter = circles.front().waiter->rank};
+  verdict.sentence = rank_ranges(verdict.culprits) + " wait for each other" + places;
+  if (members.size() > kMaxNamedRanks) verdict.sentence += "; and others";
+  if (const std::vector<int> rest = ranks_of(others); !rest.empty()) {
+    verdict.sentence += "; " + rank_ranges(rest) + (rest.size() == 1 ? " waits" : " wait") + " for them";
   }
   return verdict;
 }

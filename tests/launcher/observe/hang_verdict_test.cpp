@@ -204,9 +204,25 @@ TEST_CASE("Hang verdict: ranks that wait for each other in two groups are all na
   ranks[0].progress->collectives.push_back({.index = 9, .number = 0, .group = 1, .signature = "barrier"});
   const Verdict verdict = diagnose_hang(ranks, kNow);
   CHECK(verdict.kind == Verdict::Kind::kCycle);
-  CHECK(verdict.sentence ==
-        "ranks wait for each other: rank 1 is in barrier #5, which rank 0 has not entered; rank 0 is in barrier #0 in "
-        "subgroup1, which rank 1 has not entered");
+  CHECK(
+      verdict.sentence ==
+      "ranks 0 and 1 wait for each other; rank 1 is in barrier #5, which rank 0 has not entered; rank 0 is in barrier #0 "
+      "in subgroup1, which rank 1 has not entered");
+}
+
+TEST_CASE("Hang verdict: who only waits for ranks in a circle is not in it") {
+  auto ranks = job(6, 50, "all_reduce (sum) of Float [2]");
+  ranks[3].progress->collectives.pop_back();
+  ranks[3].progress->collectives.push_back(
+      {.index = 9, .number = 0, .signature = "recv (from rank 4, tag 0) of Float [2]", .is_message = true});
+  const Verdict verdict = diagnose_hang(ranks, kNow);
+  CHECK(verdict.kind == Verdict::Kind::kCycle);
+  CAPTURE(verdict.sentence);
+  CHECK(verdict.culprits == std::vector{3, 4});
+  CHECK(verdict.sentence.starts_with("ranks 3 and 4 wait for each other; "));
+  CHECK_THAT(verdict.sentence, ContainsSubstring("rank 4 is in all_reduce #50"));
+  CHECK_THAT(verdict.sentence, ContainsSubstring("rank 3 is in recv"));
+  CHECK(verdict.sentence.ends_with("; ranks 0-2 and 5 wait for them"));
 }
 
 TEST_CASE("Hang verdict: a collective that all have entered is the network's or the backend's") {

@@ -25,10 +25,11 @@ bool outranks(const RankEnd& a, const RankEnd& b, const JobEnd& job) {
   return failure_time(a, job) < failure_time(b, job);
 }
 
-// Messages of gloo, NCCL and the store when the other end of a connection was closed or cannot be reached.
-constexpr std::array<std::string_view, 6> kLostPeer = {
-    "Connection closed by peer", "Connection reset by peer", "Broken pipe",
-    "remote process exited",     "connection was closed",    "Stop_waiting response"};
+// Messages of gloo, NCCL and the store when the other end of a connection was closed or cannot be reached, and of our
+// library when a rank leaves its group while others still need it.
+constexpr std::array<std::string_view, 7> kLostPeer = {
+    "Connection closed by peer", "Connection reset by peer", "Broken pipe",         "remote process exited",
+    "connection was closed",     "Stop_waiting response",    "has closed its group"};
 constexpr std::array<std::string_view, 1> kNoPeer = {"Connection refused"};
 
 template <std::size_t kCount>

@@ -127,6 +127,9 @@ TEST_CASE("FirstFailure: a rank whose peer was gone is not the culprit") {
   culprit.error.reset();
   CHECK(exit_status(ended_job({victim, culprit})) == 51);
 
+  victim.error->message = "all_reduce #1 (sum) of Float [1]: did not take part in it: rank 1 (it has closed its group)";
+  CHECK(exit_status(ended_job({victim, culprit})) == 51);
+
   RankEnd stopped = exited(1, 51, 5000, /*told=*/true);  // its error came later, from being stopped
   stopped.error = ErrorRecord{"interrupted", at(4.5)};
   CHECK(exit_status(ended_job({victim, stopped})) == 1);

@@ -19,6 +19,8 @@ using std::chrono::microseconds;
 
 // A smaller share of a CPU may be a thread that only maintains a connection.
 constexpr double kComputes = 0.02;
+// In seconds. The kernel counts the interrupts that a process handles as its time, which may be some milliseconds.
+constexpr double kLongerThanInterrupts = 0.01;
 constexpr std::uint64_t kReadsOrWrites = 4096;
 // How often, in checks, the child processes of a rank with a page and the work of a waiting rank are examined.
 constexpr unsigned kChecksPerFullScan = 10;
@@ -57,6 +59,19 @@ constexpr milliseconds kOthersTimeout = 2500ms;
 Observer::Observer(std::chrono::milliseconds interval, std::string host)
     : interval_(interval), host_(std::move(host)) {}
 
+bool Observer::Track::stays_ready(const std::vector<pid_t>& now) {
+  std::map<pid_t, std::uint64_t> sleeps;
+  bool stays = false;
+  for (const pid_t process : now) {
+    const std::uint64_t count = voluntary_switches(process);
+    const auto before = sleeps_of_ready.find(process);
+    stays = stays || (before != sleeps_of_ready.end() && before->second == count);
+    sleeps[process] = count;
+  }
+  sleeps_of_ready = std::move(sleeps);
+  return stays;
+}
+
 // Examines the rank's processes and returns the kind of their work.
 Observer::Work Observer::observe_process_tree(const WatchedRank& rank, Track& track, Clock::duration elapsed,
                                               bool has_begun) {
@@ -66,20 +81,30 @@ Observer::Work Observer::observe_process_tree(const WatchedRank& rank, Track& tr
   const auto time = process_tree_time(track.family);
   if (!is_family_due && time && time == track.processor_time) {
     track.cpu_share = 0;
-    return !has_begun && is_any_ready(track.family) ? track.ready_work() : Work::kNone;
+    return !has_begun && track.stays_ready(ready_processes(track.family)) ? track.ready_work() : Work::kNone;
   }
+  const auto time_before = track.processor_time;
+  const std::vector<pid_t> family_before = track.family;
   // For a rank that reports its progress, a scan of all threads for child processes is not needed each time.
   if (!has_begun || is_family_due) track.family = process_tree_of(rank.pid);
   track.processor_time = process_tree_time(track.family);
   const ProcessTreeWork work = process_tree_work(track.family);
   if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks_since(track.work, work)) / in_seconds(elapsed);
   // A wrapper script waits for its program, and a program may wait for its workers, so the whole family counts. On a
-  // busy machine none of them may get much time.
+  // busy machine none of them may get much time. Ticks are too coarse for a short interval: one of them, which a thread
+  // that polls needs from time to time, would be a large share of it.
   const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.work.cpu_ticks);
-  const bool computes = elapsed > 0s && seconds_of_ticks(ticks) / in_seconds(elapsed) > kComputes;
+  const bool has_exact_time = time && time_before && track.family == family_before;
+  const double computed =
+      has_exact_time ? 1e-9 * static_cast<double>(*time - std::min(*time, *time_before)) : seconds_of_ticks(ticks);
+  const bool exceeds = elapsed > 0s && computed / in_seconds(elapsed) > kComputes;
+  const bool computes = exceeds && (computed >= kLongerThanInterrupts || track.exceeded_before);
+  track.exceeded_before = exceeds;
   const bool reads_or_writes = work.io_bytes >= track.work.io_bytes + kReadsOrWrites;
   track.work = work;
-  if (has_begun || !(computes || work.is_ready || reads_or_writes)) return Work::kNone;
+  if (has_begun) return Work::kNone;
+  const bool stays_ready = track.stays_ready(work.ready);
+  if (!computes && !stays_ready && !reads_or_writes) return Work::kNone;
   if (reads_or_writes) {
     track.loop.reset();
     return Work::kProgress;

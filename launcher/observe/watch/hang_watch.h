@@ -47,6 +47,9 @@ class Observer {
   struct Track {
     // The kind of work of a rank that computes, or would compute if it had a processor.
     Work ready_work() const { return loop.loops() ? Work::kLoop : Work::kProgress; }
+    // Whether one of the processes that are ready `now` has been ready since the last check. One that polls is ready
+    // for moments only.
+    bool stays_ready(const std::vector<pid_t>& now);
 
     pid_t pid = 0;
     std::uint64_t activity = 0;
@@ -55,6 +58,8 @@ class Observer {
     ProcessTreeWork work{};
     std::optional<std::uint64_t> processor_time = std::nullopt;  // of the family, before `work` was read
     BusyLoop loop{};
+    bool exceeded_before = false;  // at the last check its processor time was that of one that computes
+    std::map<pid_t, std::uint64_t> sleeps_of_ready{};  // how often each process that was ready had slept until then
     std::chrono::microseconds idle{0};
     std::chrono::microseconds unchanged{0};
     double cpu_share = 0;

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
 
 #include "launcher/os/system/unique_fd.h"
@@ -176,7 +177,7 @@ ProcessTreeWork process_tree_work(const std::vector<pid_t>& family) {
     work.io_bytes += state->io_bytes;
     work.resident_bytes += state->resident_bytes;
     work.faults += state->minor_faults + state->major_faults;
-    work.is_ready = work.is_ready || state->state == 'R';
+    if (state->state == 'R') work.ready.push_back(pid);
     work.ticks[pid] = state->cpu_ticks;
   }
   return work;
@@ -192,11 +193,13 @@ std::optional<std::uint64_t> process_tree_time(const std::vector<pid_t>& family)
   return sum;
 }
 
-bool is_any_ready(const std::vector<pid_t>& family) {
-  return std::any_of(family.begin(), family.end(), [](pid_t pid) {
+std::vector<pid_t> ready_processes(const std::vector<pid_t>& family) {
+  std::vector<pid_t> ready;
+  std::copy_if(family.begin(), family.end(), std::back_inserter(ready), [](pid_t pid) {
     const auto state = process_stat(pid);
     return state && state->state == 'R';
   });
+  return ready;
 }
 
 std::uint64_t ticks_since(const ProcessTreeWork& before, const ProcessTreeWork& now) {

@@ -66,14 +66,14 @@ struct ProcessTreeWork {
   std::uint64_t io_bytes = 0;
   std::uint64_t resident_bytes = 0;        // memory that they share is counted for each of them
   std::uint64_t faults = 0;                // pages that had to be mapped or read
-  bool is_ready = false;                   // one of them runs, or would run if it had a processor
+  std::vector<pid_t> ready{};              // those that run, or would run if they had a processor
   std::map<pid_t, std::uint64_t> ticks{};  // of each of them
 };
 ProcessTreeWork process_tree_work(const std::vector<pid_t>& family);
 // The sum of their processor_time(); nothing when it is not known for one of them.
 std::optional<std::uint64_t> process_tree_time(const std::vector<pid_t>& family);
-// True when one of them runs, or would run if it had a processor.
-bool is_any_ready(const std::vector<pid_t>& family);
+// Those of the processes that run, or would run if they had a processor.
+std::vector<pid_t> ready_processes(const std::vector<pid_t>& family);
 // Ticks of processor time since `before`, for processes that existed then.
 std::uint64_t ticks_since(const ProcessTreeWork& before, const ProcessTreeWork& now);
 

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <set>
@@ -155,6 +156,45 @@ TEST_CASE("Observer: a rank whose child works makes progress, though it has wait
           ::waitpid(shell, nullptr, 0);
           return text;
         }) == "waits, works");
+}
+
+// For how many milliseconds the process was ready without a processor so far.
+std::uint64_t run_delay_ms(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/schedstat");
+  std::uint64_t ran = 0, waited = 0;
+  file >> ran >> waited;
+  return waited / 1'000'000;
+}
+
+TEST_CASE("Observer: a rank with a thread that polls makes no progress, however short the interval is") {
+  CHECK(in_child([]() -> std::string {
+          const pid_t poller = ::fork();
+          if (poller == 0) {
+            for (;;)
+              std::this_thread::sleep_for(20ms);  // as gloo's and the store's threads do; some 0.3 % of a processor
+          }
+          if (!processor_time(poller)) return "waits";  // the kernel counts in ticks only
+          const std::vector<WatchedRank> ranks = {{.rank = 0, .pid = poller}};
+          Observer observer(200ms, "host");
+          observer.observe(ranks, Observer::Clock::now());
+          // The time that the kernel counts in ticks grows by one at least once.
+          const auto end = Observer::Clock::now() + 60s;
+          const std::uint64_t ticks = process_stat(poller)->cpu_ticks;
+          std::array<std::uint64_t, 2> delays{};
+          std::string text = "waits";
+          while (process_stat(poller)->cpu_ticks < ticks + 2 && Observer::Clock::now() < end) {
+            std::this_thread::sleep_for(200ms);
+            observer.observe(ranks, Observer::Clock::now());
+            // One that had no processor between two looks would have worked, as far as anybody knows.
+            const std::uint64_t delay = run_delay_ms(poller);
+            const bool had_processor = delay - delays.front() < 50;
+            delays = {delays.back(), delay};
+            if (had_processor && observer.idle_time() == 0us) text = "works";
+          }
+          ::kill(poller, SIGKILL);
+          ::waitpid(poller, nullptr, 0);
+          return text;
+        }) == "waits");
 }
 
 TEST_CASE("ProcessorTime: grows with work only, of other processes too") {

@@ -148,56 +148,6 @@ TEST_CASE("Forecast: latency makes one bucket the best, bandwidth small ones") {
   CHECK(best_of(slow).cap == 65'536);
 }
 
-TEST_CASE("WhatIf: what is given is read, and what is left out has defaults") {
-  const Scenario all = parse_what_if(
-      "ranks=1024,hosts=128,bandwidth=400Gbit,latency=5us,local_bandwidth=300GB,local_latency=1.5us,algorithm="
-      "hierarchical");
-  CHECK(all.placement.ranks == 1024);
-  CHECK(all.placement.ranks_per_host() == 8);
-  CHECK(all.network.between.bandwidth == 5e10);
-  CHECK(all.network.between.latency == 5e3);
-  CHECK(all.network.within.bandwidth == 3e11);
-  CHECK(all.network.within.latency == 1.5e3);
-  CHECK(all.algorithm == Algorithm::kHierarchical);
-  const Scenario least = parse_what_if("latency=0s,bandwidth=12.5MB,ranks=6");
-  CHECK(least.placement.hosts == 6);
-  CHECK(least.network.within.bandwidth == 12.5e6);
-  CHECK(!least.algorithm);
-}
-
-TEST_CASE("WhatIf: what cannot be meant is refused with what was expected and got") {
-  const auto refused = [](const std::string& text) -> std::string {
-    try {
-      parse_what_if(text);
-    } catch (const WhatIfError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  const std::string rest = ",bandwidth=1Gbit,latency=5us";
-  CHECK(refused("") ==
-        "expected KEY=VALUE, KEY being one of ranks, hosts, bandwidth, latency, local_bandwidth, local_latency, "
-        "algorithm, got \"\"");
-  CHECK_THAT(refused("ranks"), ContainsSubstring("got \"ranks\""));
-  CHECK_THAT(refused("nodes=3"), ContainsSubstring("got \"nodes=3\""));
-  CHECK_THAT(refused("ranks=4" + rest + ","), ContainsSubstring("got \"\""));
-  CHECK(refused("ranks=4,latency=5us") == "expected a value for bandwidth, got \"ranks=4,latency=5us\"");
-  CHECK_THAT(refused("ranks=4,ranks=5" + rest), ContainsSubstring("ranks: expected one value"));
-  for (const std::string ranks : {"0", "-1", "4x", "1048577", "", "99999999999999999999"}) {
-    CHECK(refused("ranks=" + ranks + rest) == "ranks: expected a whole number in 1 .. 1048576, got \"" + ranks + "\"");
-  }
-  CHECK_THAT(refused("ranks=4,hosts=3" + rest), ContainsSubstring("hosts: expected a divisor of the 4 ranks"));
-  for (const std::string value :
-       {"400", "Gbit", "0Gbit", "-1Gbit", "nanGbit", "infGbit", "1e999Gbit", "1 Gbit", "1gbit", ""}) {
-    CHECK(refused("ranks=4,latency=5us,bandwidth=" + value) ==
-          "bandwidth: expected a number above 0 with kbit, Mbit, Gbit, Tbit, kB, MB or GB, got \"" + value + "\"");
-  }
-  CHECK(refused("ranks=4,bandwidth=1GB,latency=-1us") ==
-        "latency: expected a number with ns, us, ms or s, got \"-1us\"");
-  CHECK(refused("ranks=4,algorithm=tree" + rest) == "algorithm: expected ring or hierarchical, got \"tree\"");
-  CHECK_THAT(refused("ranks=\x1b[2J" + rest), !ContainsSubstring("\x1b"));
-}
-
 // Events in microseconds.
 class TraceText {
  public:

@@ -54,7 +54,7 @@ class WhatIf(unittest.TestCase):
 
     def test_a_wrong_option_is_misuse(self):
         good = "ranks=8,bandwidth=1Gbit,latency=5us"
-        self.refused(2, '--what-if: bandwidth: expected a number above 0 with kbit, Mbit, Gbit, Tbit, kB, MB or GB, got "1"',
+        self.refused(2, '--what-if: bandwidth: expected a number with kbit, Mbit, Gbit, Tbit, kB, MB or GB, in 1kbit .. 1000Tbit, got "1"',
                      RECORDING, "--what-if", "ranks=8,bandwidth=1,latency=5us")
         self.refused(2, "expected a value for latency", RECORDING, "--what-if", "ranks=8,bandwidth=1Gbit")
         self.refused(2, "--svg excludes --what-if", RECORDING, "--svg", "x.svg", "--what-if", good)

@@ -1,5 +1,7 @@
 #include "timeline/forecast.h"
 
+#include <nlohmann/json.hpp>
+
 #include <cmath>
 #include <sstream>
 #include <string>
@@ -146,6 +148,34 @@ TEST_CASE("Forecast: latency makes one bucket the best, bandwidth small ones") {
   CHECK_THAT(slow.back().step, WithinRel(28e6));
   CHECK_THAT(slow.front().step, WithinRel(4e6 + 2e6 * 0.065536 + 20e6));
   CHECK(best_of(slow).cap == 65'536);
+}
+
+TEST_CASE("Forecast: the recorded buckets are best unless a bucket size is faster by 0.1 %") {
+  const auto step_of = [](double step) { return Prediction{.step = step}; };
+  const std::vector<BucketChoice> choices{{.cap = 65'536, .buckets = 31, .step = 1e6}, {.cap = 0, .step = 2e6}};
+  CHECK(recorded_are_best(step_of(0.9e6), choices));
+  CHECK(recorded_are_best(step_of(1e6), choices));
+  CHECK(recorded_are_best(step_of(1.0009e6), choices));
+  CHECK(!recorded_are_best(step_of(1.0011e6), choices));
+}
+
+// The buckets of about 1 MiB are as in a recording for which "one bucket" was named although it was slower.
+TEST_CASE("ForecastReport: recorded buckets that are faster than all bucket sizes are called the best") {
+  const Cycle cycle{.computing = 40e6, .backward = 20e6, .ready = {30e6, 39e6}, .recorded = 50e6};
+  const Cycles cycles{.bucket_bytes = {1'052'676, 1'050'624}, .all = {cycle, cycle}, .ranks = 2};
+  const Scenario scenario = parse_what_if("ranks=1024,hosts=128,bandwidth=10Gbit,latency=20us");
+  const Forecast forecast(cycles);
+  const auto choices = forecast.bucket_choices(scenario);
+  REQUIRE(forecast.predict(scenario).step < best_of(choices).step);
+  const std::string text = forecast_text(cycles, scenario);
+  CHECK_THAT(text, ContainsSubstring("\nfor 1024 ranks the recorded buckets would be best: no bucket size shortens the "
+                                     "step of 47.50 ms by more than 0.1 %\n"));
+  CHECK_THAT(text, ContainsSubstring("\n  recorded     2        47.50 ms\n"));
+  const auto json = nlohmann::json::parse(forecast_json(cycles, scenario));
+  CHECK(json["best_bucket_size"]["recorded"] == true);
+  CHECK(json["best_bucket_size"]["bytes"] == nullptr);
+  CHECK(json["best_bucket_size"]["buckets"] == 2);
+  CHECK(json["best_bucket_size"]["step_ms"] == json["predicted"]["step_ms"]);
 }
 
 // Events in microseconds.

@@ -52,6 +52,25 @@ class WhatIf(unittest.TestCase):
         self.assertLess(abs(forecast["predicted"]["step_ms"] / forecast["recorded"]["step_ms"] - 1), 0.15)
         self.assertLessEqual(forecast["best_bucket_size"]["step_ms"], 1.001 * min(each["step_ms"] for each in forecast["bucket_sizes"]))
 
+    def test_what_is_called_best_is_not_slower_than_what_was_recorded(self):
+        found = set()
+        for ranks, hosts in ((2, 2), (8, 1), (64, 8), (1024, 128)):
+            for bandwidth in ("100Mbit", "10Gbit", "400Gbit"):
+                for latency in ("1us", "20us", "1ms"):
+                    what_if = f"ranks={ranks},hosts={hosts},bandwidth={bandwidth},latency={latency}"
+                    with self.subTest(what_if):
+                        forecast = json.loads(run(RECORDING, "--json", "--what-if", what_if).stdout)
+                        text = run(RECORDING, "--what-if", what_if).stdout
+                        recorded, best = forecast["predicted"]["step_ms"], forecast["best_bucket_size"]
+                        least = min(each["step_ms"] for each in forecast["bucket_sizes"])
+                        self.assertLessEqual(best["step_ms"], recorded)
+                        self.assertLessEqual(best["step_ms"], 1.001 * least)
+                        self.assertEqual(best["recorded"], recorded <= 1.001 * least)
+                        self.assertEqual("the recorded buckets would be best" in text, best["recorded"])
+                        self.assertEqual(best["bytes"] is None, best["recorded"])
+                        found.add(best["recorded"])
+        self.assertEqual(found, {False, True})
+
     def test_a_wrong_option_is_misuse(self):
         good = "ranks=8,bandwidth=1Gbit,latency=5us"
         self.refused(2, '--what-if: bandwidth: expected a number with kbit, Mbit, Gbit, Tbit, kB, MB or GB, in 1kbit .. 1000Tbit, got "1"',

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/text_table.h"
@@ -36,11 +37,28 @@ std::string cap_text(const BucketChoice& choice) {
   return choice.cap < kMebi ? std::to_string(choice.cap >> 10) + " KiB" : std::to_string(choice.cap / kMebi) + " MiB";
 }
 
+// The least and the largest number of steps of a rank. At the end of a recording, ranks may differ by a few steps.
+std::pair<std::size_t, std::size_t> steps_of_rank(const Cycles& cycles) {
+  const auto [least, most] =
+      std::minmax_element(cycles.steps.begin(), cycles.steps.end(),
+                          [](const auto& one, const auto& other) { return one.second < other.second; });
+  return {least->second, most->second};
+}
+
 std::string recorded(const Cycles& cycles) {
-  std::string text = "recorded: " + count_of(cycles.ranks, "rank") + ", " + count_of(cycles.all.size(), "step") +
-                     " of " + time_text(mean(cycles, &Cycle::recorded)) + " (mean), of which computing " +
-                     time_text(mean(cycles, &Cycle::computing)) + "; " +
-                     count_of(cycles.bucket_bytes.size(), "bucket") + ", " + bytes_text(total_bytes(cycles)) + "\n";
+  const auto [least, most] = steps_of_rank(cycles);
+  const std::size_t ranks = cycles.steps.size();
+  std::string text = "recorded: ";
+  if (ranks < cycles.ranks_in_file) text += std::to_string(ranks) + " of ";
+  text += count_of(std::max(ranks, cycles.ranks_in_file), "rank") + ", ";
+  if (least < most) text += std::to_string(least) + " to ";
+  text += count_of(most, "step") + " of " + time_text(mean(cycles, &Cycle::recorded)) + " (mean), of which computing " +
+          time_text(mean(cycles, &Cycle::computing)) + "; " + count_of(cycles.bucket_bytes.size(), "bucket") + ", " +
+          bytes_text(total_bytes(cycles)) + (cycles.is_cut_off ? "; the end is cut off" : "") + "\n";
+  if (cycles.lost > 0) {
+    text +=
+        count_of(cycles.lost, "event") + (cycles.lost == 1 ? " was" : " were") + " lost: what follows may be wrong\n";
+  }
   if (cycles.left_out > 0) {
     text += count_of(cycles.left_out, "step") + " with buckets of other sizes " +
             (cycles.left_out == 1 ? "is" : "are") + " left out\n";
@@ -133,14 +151,19 @@ std::string forecast_json(const Cycles& cycles, const Scenario& scenario) {
   const Forecast forecast(cycles);
   const auto choices = forecast.bucket_choices(scenario);
   const Prediction as_recorded = forecast.predict(scenario);
+  const auto [least, most] = steps_of_rank(cycles);
   ordered_json document{{"recorded",
-                         {{"ranks", cycles.ranks},
-                          {"steps", cycles.all.size()},
+                         {{"ranks", cycles.steps.size()},
+                          {"ranks_in_file", cycles.ranks_in_file},
+                          {"steps", least},
+                          {"most_steps", most},
                           {"steps_left_out", cycles.left_out},
                           {"step_ms", mean(cycles, &Cycle::recorded) / 1e6},
                           {"computing_ms", mean(cycles, &Cycle::computing) / 1e6},
                           {"other_waits_ms", mean(cycles, &Cycle::other_waits) / 1e6},
-                          {"bucket_bytes", cycles.bucket_bytes}}},
+                          {"bucket_bytes", cycles.bucket_bytes},
+                          {"lost_events", cycles.lost},
+                          {"cut_off", cycles.is_cut_off}}},
                         {"predicted", json_of(as_recorded)},
                         {"curve", ordered_json::array()},
                         {"best_bucket_size", best_json(choices, cycles, as_recorded)},

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -78,7 +79,7 @@ TEST_CASE("Forecast: a bucket is reduced when it is ready and the one before is 
 
 Cycles equal_cycles() {
   const Cycle cycle{.computing = 10e6, .backward = 4e6, .ready = {6e6, 8e6}, .recorded = 12e6};
-  return {.bucket_bytes = {1'000'000, 1'000'000}, .all = {cycle, cycle}, .ranks = 2};
+  return {.bucket_bytes = {1'000'000, 1'000'000}, .all = {cycle, cycle}, .steps = {{0, 1}, {1, 1}}};
 }
 
 Scenario scenario_of(std::int64_t ranks, std::int64_t hosts, const Network& network = kNetwork) {
@@ -162,7 +163,7 @@ TEST_CASE("Forecast: the recorded buckets are best unless a bucket size is faste
 // The buckets of about 1 MiB are as in a recording for which "one bucket" was named although it was slower.
 TEST_CASE("ForecastReport: recorded buckets that are faster than all bucket sizes are called the best") {
   const Cycle cycle{.computing = 40e6, .backward = 20e6, .ready = {30e6, 39e6}, .recorded = 50e6};
-  const Cycles cycles{.bucket_bytes = {1'052'676, 1'050'624}, .all = {cycle, cycle}, .ranks = 2};
+  const Cycles cycles{.bucket_bytes = {1'052'676, 1'050'624}, .all = {cycle, cycle}, .steps = {{0, 1}, {1, 1}}};
   const Scenario scenario = parse_what_if("ranks=1024,hosts=128,bandwidth=10Gbit,latency=20us");
   const Forecast forecast(cycles);
   const auto choices = forecast.bucket_choices(scenario);
@@ -193,12 +194,10 @@ class TraceText {
     add(rank, kind, begin, end, "bucket " + std::to_string(index),
         "\"index\":" + std::to_string(index) + ",\"bytes\":" + std::to_string(bytes));
   }
-  Trace read() const {
-    std::istringstream file(R"({"otherData":{"writer":"ddprun timeline 1"},"traceEvents":[)" + events_.str() + "]}");
-    return read_trace(file);
-  }
-  Cycles cycles() const {
-    const Trace trace = read();
+  // `tail` follows the last event.
+  Cycles cycles(const std::string& tail = "]}") const {
+    std::istringstream file(R"({"otherData":{"writer":"ddprun timeline 1"},"traceEvents":[)" + events_.str() + tail);
+    const Trace trace = read_trace(file);
     return cycles_of(trace, rank_lines(trace));
   }
 
@@ -229,7 +228,8 @@ TEST_CASE("Cycles: a rank's own time is that without waits, evaluation and check
     add_step(text, rank, 2, 700);
   }
   const Cycles cycles = text.cycles();
-  CHECK(cycles.ranks == 2);
+  CHECK(cycles.steps == std::map<int, std::size_t>{{0, 2}, {1, 2}});
+  CHECK(cycles.ranks_in_file == 2);
   CHECK(cycles.bucket_bytes == std::vector<std::int64_t>{1000, 2000});
   REQUIRE(cycles.all.size() == 4);
   for (const Cycle& cycle : cycles.all) {
@@ -245,54 +245,62 @@ TEST_CASE("Cycles: a rank's own time is that without waits, evaluation and check
 
 TEST_CASE("Cycles: steps that are not in a row, and buckets of other sizes, are left out") {
   TraceText text;
-  for (int step = 0; step < 6; ++step)
-    add_step(text, 0, step < 3 ? step : step + 10, 100 * step + (step < 3 ? 0 : 1000), step == 1 ? 5 : 1000);
+  for (const int rank : {0, 1}) {
+    for (int step = 0; step < 6; ++step)
+      add_step(text, rank, step < 3 ? step : step + 10, 100 * step + (step < 3 ? 0 : 1000), step == 1 ? 5 : 1000);
+  }
   const Cycles cycles = text.cycles();
   CHECK(cycles.left_out == 1);
-  CHECK(cycles.all.size() == 3);  // step 2 and the last two; none over the gap
+  // Step 2 and the last two; none over the gap.
+  CHECK(cycles.steps == std::map<int, std::size_t>{{0, 3}, {1, 3}});
+  CHECK(cycles.all.size() == 6);
   for (const Cycle& cycle : cycles.all) CHECK(cycle.recorded == 100e3);
 }
 
 TEST_CASE("Cycles: passes without reduction belong to the step that reduces") {
   TraceText text;
-  add_step(text, 0, 0, 0);
-  text.add(0, "step", 100, 200, "step", "\"step\":1");
-  text.add(0, "forward", 100, 130);
-  text.add(0, "backward", 130, 200);
-  add_step(text, 0, 2, 200);
+  for (const int rank : {0, 1}) {
+    add_step(text, rank, 0, 0);
+    text.add(rank, "step", 100, 200, "step", "\"step\":1");
+    text.add(rank, "forward", 100, 130);
+    text.add(rank, "backward", 130, 200);
+    add_step(text, rank, 2, 200);
+  }
   const Cycles cycles = text.cycles();
-  REQUIRE(cycles.all.size() == 1);
+  REQUIRE(cycles.all.size() == 2);
   CHECK(cycles.all[0].computing == 180e3);
   CHECK(cycles.all[0].backward == 140e3);
 }
 
 TEST_CASE("Cycles: where devices were recorded their times count, and not the host's") {
   TraceText text;
-  for (int step = 0; step < 3; ++step) {
-    add_step(text, 0, step, 100 * step);
-    const double begin = 100 * step + 1000;
-    text.add(0, "device", begin, begin + 80, "backward");
-    text.bucket(0, 0, 0, begin + 10, begin + 30, "device");
-    text.bucket(0, 1, 0, begin + 40, begin + 80, "device");
-    text.add(0, "device", begin + 50, begin + 80, "wait for gradients");
+  for (int step = 0; step < 6; ++step) {
+    const int rank = step % 2;
+    add_step(text, rank, step / 2, 100 * (step / 2));
+    const double begin = 100 * (step / 2) + 1000;
+    text.add(rank, "device", begin, begin + 80, "backward");
+    text.bucket(rank, 0, 0, begin + 10, begin + 30, "device");
+    text.bucket(rank, 1, 0, begin + 40, begin + 80, "device");
+    text.add(rank, "device", begin + 50, begin + 80, "wait for gradients");
   }
   const Cycles cycles = text.cycles();
   CHECK(cycles.bucket_bytes == std::vector<std::int64_t>{1000, 2000});
-  REQUIRE(cycles.all.size() == 2);
+  REQUIRE(cycles.all.size() == 4);
   CHECK(cycles.all[0].computing == 70e3);
   CHECK(cycles.all[0].backward == 20e3);
   CHECK(cycles.all[0].ready == std::vector<double>{30e3, 60e3});
 }
 
+std::string refused(const TraceText& text, const std::string& tail = "]}") {
+  try {
+    text.cycles(tail);
+  } catch (const TraceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST_CASE("Cycles: a file of which nothing can be predicted is refused with what is missing") {
-  const auto refused = [](const TraceText& text) -> std::string {
-    try {
-      text.cycles();
-    } catch (const TraceError& error) {
-      return error.what();
-    }
-    return "";
-  };
   TraceText text;
   CHECK_THAT(refused(text), ContainsSubstring("expected at least two consecutive steps") &&
                                 ContainsSubstring("got no complete backward that reduced buckets"));
@@ -300,11 +308,24 @@ TEST_CASE("Cycles: a file of which nothing can be predicted is refused with what
   CHECK_THAT(refused(text), ContainsSubstring("got 1 that reduced") && ContainsSubstring("record more steps"));
   add_step(text, 0, 7, 100);
   CHECK_THAT(refused(text), ContainsSubstring("got 2 that reduced"));
+  CHECK_THAT(refused(text, ""),
+             ContainsSubstring("got 2 that reduced") && Catch::Matchers::EndsWith("; the end of the file is cut off"));
   for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{8'000'000'000'000'000}}) {
     TraceText odd;
-    for (int step = 0; step < 2; ++step) add_step(odd, 0, step, 100 * step, bytes);
+    for (int step = 0; step < 4; ++step) add_step(odd, step % 2, step / 2, 100 * (step / 2), bytes);
     CHECK_THAT(refused(odd), ContainsSubstring("expected buckets of 1 to 1e15 bytes in all, got "));
   }
+}
+
+TEST_CASE("Cycles: a file with the steps of only one rank is refused with its number") {
+  TraceText text;
+  for (int step = 0; step < 3; ++step) add_step(text, 5, step, 100 * step);
+  const std::string only =
+      "no prediction is possible: expected complete steps of at least two ranks, got those of rank 5 only";
+  CHECK(refused(text) == only + "; join the files of all ranks by `ddprun-timeline merge`");
+  text.add(0, "forward", 0, 10);
+  CHECK(refused(text) == only + ", of 2 ranks in the file");
+  CHECK(refused(text, "") == only + ", of 2 ranks in the file; the end of the file is cut off");
 }
 
 TEST_CASE("ForecastReport: the curve goes to 1024 ranks, and the best bucket size is named") {
@@ -317,13 +338,56 @@ TEST_CASE("ForecastReport: the curve goes to 1024 ranks, and the best bucket siz
   const std::string wide = forecast_text(cycles, scenario);
   CHECK_THAT(wide,
              ContainsSubstring(
-                 "recorded: 2 ranks, 4 steps of 100 us (mean), of which computing 80.0 us; 2 buckets, 3000.0 kB"));
+                 "recorded: 2 ranks, 2 steps of 100 us (mean), of which computing 80.0 us; 2 buckets, 3000.0 kB"));
   for (const std::string row : {"  1      1 ", "  64     8 ", "  1024   128 "})
     CHECK_THAT(wide, ContainsSubstring(row));
   CHECK_THAT(wide, ContainsSubstring("for 64 ranks ") && ContainsSubstring(" would be best: a step of "));
   std::istringstream narrow(forecast_text(cycles, scenario, 40));
   for (std::string line; std::getline(narrow, line);) CHECK(line.size() <= 40);
   CHECK_THAT(forecast_json(cycles, scenario), ContainsSubstring("\"best_bucket_size\""));
+}
+
+Scenario eight_ranks() {
+  return parse_what_if("ranks=8,bandwidth=1Gbit,latency=5us");
+}
+
+TEST_CASE("ForecastReport: steps are counted on each rank") {
+  TraceText text;
+  for (const int rank : {0, 1}) {
+    for (int step = 0; step < 4 - rank; ++step) add_step(text, rank, step, 100 * step, step == 1 ? 5 : 1000);
+  }
+  text.add(2, "forward", 0, 10);
+  const Cycles cycles = text.cycles();
+  CHECK_THAT(forecast_text(cycles, eight_ranks()),
+             ContainsSubstring("recorded: 2 of 3 ranks, 1 to 2 steps of 100 us") &&
+                 ContainsSubstring("\n1 step with buckets of other sizes is left out\n"));
+  const auto recorded = nlohmann::json::parse(forecast_json(cycles, eight_ranks()))["recorded"];
+  CHECK(recorded["ranks"] == 2);
+  CHECK(recorded["ranks_in_file"] == 3);
+  CHECK(recorded["steps"] == 1);
+  CHECK(recorded["most_steps"] == 2);
+  CHECK(recorded["steps_left_out"] == 1);
+}
+
+TEST_CASE("ForecastReport: a file that is cut off or lost events is called so") {
+  TraceText text;
+  for (const int rank : {0, 1}) {
+    for (int step = 0; step < 3; ++step) add_step(text, rank, step, 100 * step);
+  }
+  const Cycles whole = text.cycles();
+  CHECK_THAT(forecast_text(whole, eight_ranks()), !ContainsSubstring("cut off") && !ContainsSubstring("lost"));
+  const Cycles cut = text.cycles("");
+  CHECK_THAT(forecast_text(cut, eight_ranks()), ContainsSubstring("2 buckets, 3000 bytes; the end is cut off\n"));
+  const Cycles lossy = text.cycles(R"(],"ddprun":{"lost_events":{"0":3,"1":4}}})");
+  CHECK_THAT(forecast_text(lossy, eight_ranks()),
+             ContainsSubstring("\n7 events were lost: what follows may be wrong\n"));
+  const auto recorded = [](const Cycles& cycles) {
+    return nlohmann::json::parse(forecast_json(cycles, eight_ranks()))["recorded"];
+  };
+  CHECK(recorded(whole)["cut_off"] == false);
+  CHECK(recorded(cut)["cut_off"] == true);
+  CHECK(recorded(whole)["lost_events"] == 0);
+  CHECK(recorded(lossy)["lost_events"] == 7);
 }
 
 }  // namespace

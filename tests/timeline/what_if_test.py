@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/guide-allreduce.md"
 TOOL = os.environ["TIMELINE_TOOL"]
 RECORDING = HERE / "resnet18.json"
+STEPS = 9  # the recording has so many steps with a complete one before them
 BLOCK = re.compile(r"(?<=^\$ ddprun-timeline trace\.json --what-if )(\S+)\n(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 
 
@@ -42,6 +43,7 @@ class WhatIf(unittest.TestCase):
     def test_json_has_the_curve_and_the_prediction_for_what_was_recorded_is_near_it(self):
         done = run(RECORDING, "--json", "--what-if", "ranks=2,hosts=1,bandwidth=1GB,latency=20us")
         forecast = json.loads(done.stdout)
+        self.assertEqual((forecast["recorded"]["ranks"], forecast["recorded"]["steps"]), (2, STEPS))
         self.assertEqual([each["ranks"] for each in forecast["curve"]], [2**power for power in range(11)])
         efficiencies = [each["efficiency"] for each in forecast["curve"]]
         self.assertEqual(efficiencies[0], 1)
@@ -91,6 +93,16 @@ class WhatIf(unittest.TestCase):
             file.write_text(json.dumps(without))
             self.refused(1, f"{file}: no prediction is possible: expected at least two consecutive steps", file, "--what-if", good)
 
+    def test_the_steps_of_one_rank_are_not_enough(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "trace.json"
+            one = json.loads(RECORDING.read_text())
+            one["traceEvents"] = [event for event in one["traceEvents"] if event["pid"] == 1]
+            file.write_text(json.dumps(one))
+            for option in ([], ["--json"]):
+                self.refused(1, f"{file}: no prediction is possible: expected complete steps of at least two ranks, got those of rank 1 only",
+                             file, *option, "--what-if", "ranks=8,bandwidth=1Gbit,latency=5us")
+
     def test_what_was_cut_off_is_predicted_from_as_far_as_it_goes(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "trace.json"
@@ -99,6 +111,8 @@ class WhatIf(unittest.TestCase):
             done = run(file, "--what-if", "ranks=8,bandwidth=1Gbit,latency=5us")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stdout, r"\n  1024 +1024 ")
+            self.assertTrue(done.stdout.splitlines()[0].endswith("; the end is cut off"), done.stdout)
+            self.assertIn("; the end is cut off\n", run(file).stdout)
 
 
 if __name__ == "__main__":

@@ -201,11 +201,13 @@ std::map<int, RankRecord> records_of(const Trace& trace, const std::map<int, Ran
                                "them are consecutive on one rank; record more steps");
 }
 
-[[noreturn]] void refuse_single_rank(const Trace& trace, int rank) {
+// `others_differ`: other ranks have complete steps too, but with other bucket sizes.
+[[noreturn]] void refuse_single_rank(const Trace& trace, int rank, bool others_differ) {
   const std::size_t ranks = trace.ranks.size();
   refuse(trace, "complete steps of at least two ranks",
          "those of rank " + std::to_string(rank) + " only" +
-             (ranks > 1 ? ", of " + std::to_string(ranks) + " ranks in the file"
+             (ranks > 1 ? ", of " + std::to_string(ranks) + " ranks in the file" +
+                              (others_differ ? "; those of other ranks have buckets of other sizes" : "")
                         : "; join the files of all ranks by `ddprun-timeline merge`"));
 }
 
@@ -221,37 +223,39 @@ void check_bytes(const Trace& trace, const std::vector<std::int64_t>& bytes) {
 }  // namespace
 
 Cycles cycles_of(const Trace& trace, const std::map<int, RankLine>& lines) {
-  std::map<int, std::vector<Reduction>> reductions;
+  struct Candidate {
+    std::vector<std::int64_t> layout;
+    Cycle cycle;
+  };
+  std::map<int, std::vector<Candidate>> candidates;
   std::map<std::vector<std::int64_t>, std::size_t> layouts;
   std::size_t count = 0;
-  const auto records = records_of(trace, lines);
-  for (const auto& [rank, record] : records) {
-    reductions[rank] = reductions_of(record);
-    for (const Reduction& each : reductions[rank]) ++layouts[each.layout()];
-    count += reductions[rank].size();
+  for (const auto& [rank, record] : records_of(trace, lines)) {
+    const std::vector<Reduction> reductions = reductions_of(record);
+    count += reductions.size();
+    CycleReader reader(record, lines.at(rank));
+    for (std::size_t i = 1; i < reductions.size(); ++i) {
+      auto cycle = reader.between(reductions[i - 1], reductions[i]);
+      if (!cycle) continue;
+      candidates[rank].push_back({reductions[i].layout(), std::move(*cycle)});
+      ++layouts[candidates[rank].back().layout];
+    }
   }
-  if (layouts.empty()) refuse_steps(trace, 0);
+  if (layouts.empty()) refuse_steps(trace, count);
   Cycles cycles{.ranks_in_file = trace.ranks.size(), .lost = trace.lost, .is_cut_off = trace.is_cut_off};
   cycles.bucket_bytes = std::max_element(layouts.begin(), layouts.end(), [](const auto& one, const auto& other) {
                           return one.second < other.second;
                         })->first;
-  for (const auto& [rank, of_rank] : reductions) {
-    CycleReader reader(records.at(rank), lines.at(rank));
-    std::size_t count_of_rank = 0;
-    std::size_t left_out = 0;
-    for (std::size_t i = 1; i < of_rank.size(); ++i) {
-      if (of_rank[i].layout() != cycles.bucket_bytes) {
-        ++left_out;
-      } else if (auto cycle = reader.between(of_rank[i - 1], of_rank[i])) {
-        cycles.all.push_back(std::move(*cycle));
-        ++count_of_rank;
-      }
+  for (auto& [rank, of_rank] : candidates) {
+    const std::size_t before = cycles.all.size();
+    for (Candidate& each : of_rank) {
+      if (each.layout == cycles.bucket_bytes) cycles.all.push_back(std::move(each.cycle));
     }
-    if (count_of_rank > 0) cycles.steps[rank] = count_of_rank;
-    cycles.left_out = std::max(cycles.left_out, left_out);
+    const std::size_t steps = cycles.all.size() - before;
+    if (steps > 0) cycles.steps[rank] = steps;
+    cycles.left_out = std::max(cycles.left_out, of_rank.size() - steps);
   }
-  if (cycles.all.empty()) refuse_steps(trace, count);
-  if (cycles.steps.size() < 2) refuse_single_rank(trace, cycles.steps.begin()->first);
+  if (cycles.steps.size() < 2) refuse_single_rank(trace, cycles.steps.begin()->first, candidates.size() > 1);
   check_bytes(trace, cycles.bucket_bytes);
   return cycles;
 }

@@ -20,13 +20,13 @@ inline std::string format(const char* pattern, double value) {
   return text.data();
 }
 
-// Formats a time, such as "12.3 ms" or "4.1 us".
+// Formats a time, such as "12.3 ms" or "4.1 us". A number that rounding would carry to 1000 gets the next unit.
 inline std::string time_text(double nanoseconds) {
-  if (nanoseconds < 1e3) return format("%.0f ns", nanoseconds);
-  if (nanoseconds < 1e5) return format("%.1f us", nanoseconds / 1e3);
-  if (nanoseconds < 1e6) return format("%.0f us", nanoseconds / 1e3);
-  if (nanoseconds < 1e9) return format("%.2f ms", nanoseconds / 1e6);
-  return format("%.2f s", nanoseconds / 1e9);
+  if (nanoseconds < 999.5) return format("%.0f ns", nanoseconds);
+  if (nanoseconds < 99.95e3) return format("%.1f us", nanoseconds / 1e3);
+  if (nanoseconds < 999.5e3) return format("%.0f us", nanoseconds / 1e3);
+  if (nanoseconds < 999.995e6) return format("%.2f ms", nanoseconds / 1e6);
+  return nanoseconds < 1e15 ? format("%.2f s", nanoseconds / 1e9) : format("%.3g s", nanoseconds / 1e9);
 }
 
 // Formats a share, such as "12.3 %"; "-" if the whole is 0.
@@ -37,8 +37,9 @@ inline std::string share_text(std::int64_t part, std::int64_t whole) {
 // Formats a size, such as "332 bytes" or "26.5 MB".
 inline std::string bytes_text(std::int64_t bytes) {
   if (bytes < 10'000) return std::to_string(bytes) + " bytes";
-  return bytes < 10'000'000 ? format("%.1f kB", static_cast<double>(bytes) / 1e3)
-                            : format("%.1f MB", static_cast<double>(bytes) / 1e6);
+  const auto number = static_cast<double>(bytes);
+  if (bytes < 10'000'000) return format("%.1f kB", number / 1e3);
+  return bytes < 10'000'000'000 ? format("%.1f MB", number / 1e6) : format("%.1f GB", number / 1e9);
 }
 
 // Shortens a name, which may contain any bytes, and makes it safe for a terminal.

@@ -189,56 +189,74 @@ std::map<int, RankRecord> records_of(const Trace& trace, const std::map<int, Ran
   return records;
 }
 
-[[noreturn]] void refuse(std::size_t reductions) {
-  constexpr std::string_view kExpected = "expected at least two consecutive steps of DistributedDataParallel";
-  throw TraceError("no prediction is possible: " + std::string(kExpected) + ", got " +
-                   (reductions == 0
-                        ? "no complete backward that reduced buckets of gradients"
-                        : std::to_string(reductions) + " that reduced buckets of gradients, and no two of " +
-                              "them are consecutive on one rank; record more steps"));
+[[noreturn]] void refuse(const Trace& trace, const std::string& expected, const std::string& got) {
+  throw TraceError("no prediction is possible: expected " + expected + ", got " + got +
+                   (trace.is_cut_off ? "; the end of the file is cut off" : ""));
 }
 
-void check_bytes(const std::vector<std::int64_t>& bytes) {
+[[noreturn]] void refuse_steps(const Trace& trace, std::size_t reductions) {
+  refuse(trace, "at least two consecutive steps of DistributedDataParallel",
+         reductions == 0 ? "no complete backward that reduced buckets of gradients"
+                         : std::to_string(reductions) + " that reduced buckets of gradients, and no two of " +
+                               "them are consecutive on one rank; record more steps");
+}
+
+// `others_differ`: other ranks have complete steps too, but with other bucket sizes.
+[[noreturn]] void refuse_single_rank(const Trace& trace, int rank, bool others_differ) {
+  const std::size_t ranks = trace.ranks.size();
+  refuse(trace, "complete steps of at least two ranks",
+         "those of rank " + std::to_string(rank) + " only" +
+             (ranks > 1 ? ", of " + std::to_string(ranks) + " ranks in the file" +
+                              (others_differ ? "; those of other ranks have buckets of other sizes" : "")
+                        : "; join the files of all ranks by `ddprun-timeline merge`"));
+}
+
+void check_bytes(const Trace& trace, const std::vector<std::int64_t>& bytes) {
   constexpr double kMax = 1e15;
   const double total = std::accumulate(bytes.begin(), bytes.end(), 0.0);
   if (total > 0 && total <= kMax) return;
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.6g", total);
-  throw TraceError("no prediction is possible: expected buckets of 1 to 1e15 bytes in all, got " +
-                   std::string(text.data()));
+  refuse(trace, "buckets of 1 to 1e15 bytes in all", text.data());
 }
 
 }  // namespace
 
 Cycles cycles_of(const Trace& trace, const std::map<int, RankLine>& lines) {
-  std::map<int, std::vector<Reduction>> reductions;
+  struct Candidate {
+    std::vector<std::int64_t> layout;
+    Cycle cycle;
+  };
+  std::map<int, std::vector<Candidate>> candidates;
   std::map<std::vector<std::int64_t>, std::size_t> layouts;
   std::size_t count = 0;
-  const auto records = records_of(trace, lines);
-  for (const auto& [rank, record] : records) {
-    reductions[rank] = reductions_of(record);
-    for (const Reduction& each : reductions[rank]) ++layouts[each.layout()];
-    count += reductions[rank].size();
+  for (const auto& [rank, record] : records_of(trace, lines)) {
+    const std::vector<Reduction> reductions = reductions_of(record);
+    count += reductions.size();
+    CycleReader reader(record, lines.at(rank));
+    for (std::size_t i = 1; i < reductions.size(); ++i) {
+      auto cycle = reader.between(reductions[i - 1], reductions[i]);
+      if (!cycle) continue;
+      candidates[rank].push_back({reductions[i].layout(), std::move(*cycle)});
+      ++layouts[candidates[rank].back().layout];
+    }
   }
-  if (layouts.empty()) refuse(0);
-  Cycles cycles;
+  if (layouts.empty()) refuse_steps(trace, count);
+  Cycles cycles{.ranks_in_file = trace.ranks.size(), .lost = trace.lost, .is_cut_off = trace.is_cut_off};
   cycles.bucket_bytes = std::max_element(layouts.begin(), layouts.end(), [](const auto& one, const auto& other) {
                           return one.second < other.second;
                         })->first;
-  for (const auto& [rank, of_rank] : reductions) {
-    CycleReader reader(records.at(rank), lines.at(rank));
+  for (auto& [rank, of_rank] : candidates) {
     const std::size_t before = cycles.all.size();
-    for (std::size_t i = 1; i < of_rank.size(); ++i) {
-      if (of_rank[i].layout() != cycles.bucket_bytes) {
-        ++cycles.left_out;
-      } else if (auto cycle = reader.between(of_rank[i - 1], of_rank[i])) {
-        cycles.all.push_back(std::move(*cycle));
-      }
+    for (Candidate& each : of_rank) {
+      if (each.layout == cycles.bucket_bytes) cycles.all.push_back(std::move(each.cycle));
     }
-    cycles.ranks += cycles.all.size() > before ? 1 : 0;
+    const std::size_t steps = cycles.all.size() - before;
+    if (steps > 0) cycles.steps[rank] = steps;
+    cycles.left_out = std::max(cycles.left_out, of_rank.size() - steps);
   }
-  if (cycles.all.empty()) refuse(count);
-  check_bytes(cycles.bucket_bytes);
+  if (cycles.steps.size() < 2) refuse_single_rank(trace, cycles.steps.begin()->first, candidates.size() > 1);
+  check_bytes(trace, cycles.bucket_bytes);
   return cycles;
 }
 

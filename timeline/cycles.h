@@ -26,12 +26,15 @@ struct Cycle {
 struct Cycles {
   std::vector<std::int64_t> bucket_bytes{};  // the bucket sizes of each cycle, in order
   std::vector<Cycle> all{};                  // the cycles of all ranks
-  std::size_t ranks = 0;                     // the number of ranks that have cycles
-  std::size_t left_out = 0;                  // ignored cycles, with other bucket sizes than most cycles
+  std::map<int, std::size_t> steps{};        // the number of cycles of each rank that has any
+  std::size_t ranks_in_file = 0;             // including ranks without cycles
+  std::size_t left_out = 0;  // on one rank, at most: ignored cycles, with other bucket sizes than most cycles
+  std::uint64_t lost = 0;    // events that were not recorded, see Trace
+  bool is_cut_off = false;   // see Trace
 };
 
-// Uses the ranges of the devices if they were recorded, otherwise those of the hosts. Throws TraceError if there is no
-// cycle; the message says what is missing.
+// Uses the ranges of the devices if they were recorded, otherwise those of the hosts. Throws TraceError if fewer than
+// two ranks have cycles; the message says what is missing.
 Cycles cycles_of(const Trace& trace, const std::map<int, RankLine>& lines);
 
 }  // namespace ddp::timelines

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kMinCap = std::int64_t{64} << 10;
 constexpr std::int64_t kMaxBuckets = 4096;
+constexpr double kSame = 1.001;  // steps that differ by a smaller factor are regarded as equal
 
 Algorithm faster(double bytes, const Scenario& scenario) {
   if (scenario.algorithm) return *scenario.algorithm;
@@ -47,6 +48,12 @@ class ReadyBytes {
   };
   std::vector<Point> points_;
 };
+
+double shortest_step(const std::vector<BucketChoice>& choices) {
+  return std::min_element(choices.begin(), choices.end(),
+                          [](const auto& one, const auto& other) { return one.step < other.step; })
+      ->step;
+}
 
 }  // namespace
 
@@ -142,12 +149,14 @@ std::vector<BucketChoice> Forecast::bucket_choices(const Scenario& scenario) con
 }
 
 const BucketChoice& best_of(const std::vector<BucketChoice>& choices) {
-  constexpr double kSame = 1.001;
-  const auto least = std::min_element(choices.begin(), choices.end(),
-                                      [](const auto& one, const auto& other) { return one.step < other.step; });
+  const double least = shortest_step(choices);
   const auto last = std::find_if(choices.rbegin(), choices.rend(),
-                                 [&](const BucketChoice& each) { return each.step <= kSame * least->step; });
+                                 [&](const BucketChoice& each) { return each.step <= kSame * least; });
   return *last;
+}
+
+bool recorded_are_best(const Prediction& recorded, const std::vector<BucketChoice>& choices) {
+  return recorded.step <= kSame * shortest_step(choices);
 }
 
 }  // namespace ddp::timelines

@@ -68,5 +68,7 @@ class Forecast {
 // Returns the choice with the shortest step. If several differ by less than 0.1 %, returns the one with the largest
 // buckets.
 const BucketChoice& best_of(const std::vector<BucketChoice>& choices);
+// Returns whether no choice shortens the step that is predicted for the recorded buckets by more than 0.1 %.
+bool recorded_are_best(const Prediction& recorded, const std::vector<BucketChoice>& choices);
 
 }  // namespace ddp::timelines

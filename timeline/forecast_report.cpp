@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/text_table.h"
@@ -36,11 +37,28 @@ std::string cap_text(const BucketChoice& choice) {
   return choice.cap < kMebi ? std::to_string(choice.cap >> 10) + " KiB" : std::to_string(choice.cap / kMebi) + " MiB";
 }
 
+// The least and the largest number of steps of a rank. At the end of a recording, ranks may differ by a few steps.
+std::pair<std::size_t, std::size_t> steps_of_rank(const Cycles& cycles) {
+  const auto [least, most] =
+      std::minmax_element(cycles.steps.begin(), cycles.steps.end(),
+                          [](const auto& one, const auto& other) { return one.second < other.second; });
+  return {least->second, most->second};
+}
+
 std::string recorded(const Cycles& cycles) {
-  std::string text = "recorded: " + count_of(cycles.ranks, "rank") + ", " + count_of(cycles.all.size(), "step") +
-                     " of " + time_text(mean(cycles, &Cycle::recorded)) + " (mean), of which computing " +
-                     time_text(mean(cycles, &Cycle::computing)) + "; " +
-                     count_of(cycles.bucket_bytes.size(), "bucket") + ", " + bytes_text(total_bytes(cycles)) + "\n";
+  const auto [least, most] = steps_of_rank(cycles);
+  const std::size_t ranks = cycles.steps.size();
+  std::string text = "recorded: ";
+  if (ranks < cycles.ranks_in_file) text += std::to_string(ranks) + " of ";
+  text += count_of(std::max(ranks, cycles.ranks_in_file), "rank") + ", ";
+  if (least < most) text += std::to_string(least) + " to ";
+  text += count_of(most, "step") + " of " + time_text(mean(cycles, &Cycle::recorded)) + " (mean), of which computing " +
+          time_text(mean(cycles, &Cycle::computing)) + "; " + count_of(cycles.bucket_bytes.size(), "bucket") + ", " +
+          bytes_text(total_bytes(cycles)) + (cycles.is_cut_off ? "; the end is cut off" : "") + "\n";
+  if (cycles.lost > 0) {
+    text +=
+        count_of(cycles.lost, "event") + (cycles.lost == 1 ? " was" : " were") + " lost: what follows may be wrong\n";
+  }
   if (cycles.left_out > 0) {
     text += count_of(cycles.left_out, "step") + " with buckets of other sizes " +
             (cycles.left_out == 1 ? "is" : "are") + " left out\n";
@@ -66,15 +84,25 @@ std::string curve_table(const std::vector<Prediction>& curve, std::size_t column
   return detail::text_table(rows, columns);
 }
 
-std::string bucket_table(const std::vector<BucketChoice>& choices, const Prediction& as_recorded, std::size_t columns) {
-  std::vector<Row> rows{{"bucket size", "buckets", "step"}};
-  for (const BucketChoice& each : choices)
-    rows.push_back({cap_text(each), std::to_string(each.buckets), time_text(each.step)});
+std::string best_text(const std::vector<BucketChoice>& choices, const Prediction& recorded) {
+  const std::string ranks = "\nfor " + std::to_string(recorded.placement.ranks) + " ranks ";
+  if (recorded_are_best(recorded, choices)) {
+    return ranks + "the recorded buckets would be best: no bucket size shortens the step of " +
+           time_text(recorded.step) + " by more than 0.1 %\n";
+  }
   const BucketChoice& best = best_of(choices);
   const std::string size = best.cap == 0 ? "one bucket for all gradients" : "a bucket size of " + cap_text(best);
-  return "\nfor " + std::to_string(as_recorded.placement.ranks) + " ranks " + size + " would be best: a step of " +
-         time_text(best.step) + " (recorded buckets: " + time_text(as_recorded.step) + ")\n" +
-         detail::text_table(rows, columns);
+  return ranks + size + " would be best: a step of " + time_text(best.step) +
+         " (recorded buckets: " + time_text(recorded.step) + ")\n";
+}
+
+std::string bucket_table(const std::vector<BucketChoice>& choices, const Cycles& cycles, const Prediction& recorded,
+                         std::size_t columns) {
+  std::vector<Row> rows{{"bucket size", "buckets", "step"},
+                        {"recorded", std::to_string(cycles.bucket_bytes.size()), time_text(recorded.step)}};
+  for (const BucketChoice& each : choices)
+    rows.push_back({cap_text(each), std::to_string(each.buckets), time_text(each.step)});
+  return detail::text_table(rows, columns);
 }
 
 ordered_json json_of(const Prediction& each) {
@@ -86,6 +114,17 @@ ordered_json json_of(const Prediction& each) {
 
 ordered_json json_of(const BucketChoice& each) {
   return {{"bytes", each.cap}, {"buckets", each.buckets}, {"step_ms", each.step / 1e6}};
+}
+
+// The recorded buckets may have several sizes, so "bytes" is null for them.
+ordered_json best_json(const std::vector<BucketChoice>& choices, const Cycles& cycles, const Prediction& recorded) {
+  ordered_json best = json_of(best_of(choices));
+  const bool is_recorded = recorded_are_best(recorded, choices);
+  if (is_recorded) {
+    best = {{"bytes", nullptr}, {"buckets", cycles.bucket_bytes.size()}, {"step_ms", recorded.step / 1e6}};
+  }
+  best["recorded"] = is_recorded;
+  return best;
 }
 
 }  // namespace
@@ -102,24 +141,32 @@ std::string forecast_text(const Cycles& cycles, const Scenario& scenario, std::s
             " it is extrapolated: record more steps for a better estimate\n";
   }
   if (scenario.placement.ranks == 1) return fitting(text, columns);
-  text += bucket_table(forecast.bucket_choices(scenario), forecast.predict(scenario), columns);
+  const auto choices = forecast.bucket_choices(scenario);
+  const Prediction as_recorded = forecast.predict(scenario);
+  text += best_text(choices, as_recorded) + bucket_table(choices, cycles, as_recorded, columns);
   return fitting(text, columns);
 }
 
 std::string forecast_json(const Cycles& cycles, const Scenario& scenario) {
   const Forecast forecast(cycles);
   const auto choices = forecast.bucket_choices(scenario);
+  const Prediction as_recorded = forecast.predict(scenario);
+  const auto [least, most] = steps_of_rank(cycles);
   ordered_json document{{"recorded",
-                         {{"ranks", cycles.ranks},
-                          {"steps", cycles.all.size()},
+                         {{"ranks", cycles.steps.size()},
+                          {"ranks_in_file", cycles.ranks_in_file},
+                          {"steps", least},
+                          {"most_steps", most},
                           {"steps_left_out", cycles.left_out},
                           {"step_ms", mean(cycles, &Cycle::recorded) / 1e6},
                           {"computing_ms", mean(cycles, &Cycle::computing) / 1e6},
                           {"other_waits_ms", mean(cycles, &Cycle::other_waits) / 1e6},
-                          {"bucket_bytes", cycles.bucket_bytes}}},
-                        {"predicted", json_of(forecast.predict(scenario))},
+                          {"bucket_bytes", cycles.bucket_bytes},
+                          {"lost_events", cycles.lost},
+                          {"cut_off", cycles.is_cut_off}}},
+                        {"predicted", json_of(as_recorded)},
                         {"curve", ordered_json::array()},
-                        {"best_bucket_size", json_of(best_of(choices))},
+                        {"best_bucket_size", best_json(choices, cycles, as_recorded)},
                         {"bucket_sizes", ordered_json::array()}};
   for (const Prediction& each : forecast.curve(scenario, kCurveEnd)) document["curve"].push_back(json_of(each));
   for (const BucketChoice& each : choices) document["bucket_sizes"].push_back(json_of(each));

@@ -19,11 +19,16 @@ std::vector<std::string> fuzz::seeds() {
       R"({"ph":"X","pid":1,"tid":1000012000,"ts":1,"dur":2,"cat":"bucket","name":"b","args":{"index":0,"bytes":20,"started":1.5}})";
   const std::string call =
       R"({"ph":"X","pid":1,"tid":9,"ts":1,"dur":2,"cat":"collective","name":"c","args":{"number":0}})";
-  const auto backward = [](int at) {
+  const auto backward = [](int at) {  // of two ranks
     const std::string begin = std::to_string(at);
-    return R"({"ph":"X","pid":0,"tid":7,"dur":4,"cat":"backward","name":"backward","ts":)" + begin +
-           R"(},{"ph":"X","pid":0,"tid":8,"dur":2,"cat":"bucket","name":"b","args":{"index":0,"bytes":20},"ts":)" +
-           begin + "}";
+    std::string events;
+    for (const std::string rank : {"0", "1"}) {
+      events += std::string(events.empty() ? "" : ",") + R"({"ph":"X","pid":)" + rank +
+                R"(,"tid":7,"dur":4,"cat":"backward","name":"backward","ts":)" + begin + R"(},{"ph":"X","pid":)" +
+                rank + R"(,"tid":8,"dur":2,"cat":"bucket","name":"b","args":{"index":0,"bytes":20},"ts":)" + begin +
+                "}";
+    }
+    return events;
   };
   return {head + step + "," + forward + tail,
           head + backward(1) + "," + backward(6) + "," + backward(12) + tail,

@@ -1,4 +1,8 @@
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/lerp.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mm.h>
 
 #include <sstream>
 #include <stdexcept>
@@ -6,9 +10,7 @@
 #include <ddprun/detail/comm/shard_group.h>
 
 #include "base/rank_prefix.h"
-#include "optim/newton_schulz.h"
 #include "optim/own_optimizer.h"
-#include "optim/stacks.h"
 
 namespace ddp::optim {
 
@@ -51,6 +53,36 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
     throw std::invalid_argument(text.str());
   }
 
+  // Buffers for matrices of one shape. The iterations for all parameters of that shape use them, one after another.
+  struct Workspace {
+    at::Tensor gram{}, polynomial{};
+    std::array<at::Tensor, 2> results{};
+
+    void allocate_for(const at::Tensor& matrix) {
+      if (results[0].defined() && results[0].sizes() == matrix.sizes()) return;
+      const auto options = matrix.options().dtype(at::kBFloat16);
+      for (auto* each : {&gram, &polynomial}) *each = at::empty({matrix.size(0), matrix.size(0)}, options);
+      for (auto& each : results) each = at::empty(matrix.sizes(), options);
+    }
+  };
+
+  // Approximates the nearest matrix that has all singular values near 1, by Newton–Schulz iterations in bfloat16.
+  static at::Tensor orthogonalized(const at::Tensor& matrix, const MuonOptions& options, Workspace& space) {
+    const auto [a, b, c] = options.ns_coefficients();
+    const bool is_tall = matrix.size(0) > matrix.size(1);
+    at::Tensor result = matrix.to(at::kBFloat16, /*non_blocking=*/false, /*copy=*/true);
+    if (is_tall) result = result.t();
+    result.div_(at::linalg_vector_norm(result, 2).clamp_min(options.eps()));
+    space.allocate_for(result);
+    for (int64_t i = 0; i < options.ns_steps(); ++i) {
+      at::mm_out(space.gram, result, result.t());
+      at::addmm_out(space.polynomial, space.gram, space.gram, space.gram, b, c);
+      at::Tensor& next = space.results[static_cast<size_t>(i % 2)];
+      result = at::addmm_out(next, result, space.polynomial, result, a);
+    }
+    return is_tall ? result.t() : result;
+  }
+
   static double adjustment(const MuonOptions& options, const at::Tensor& parameter) {
     const auto rows = static_cast<double>(parameter.size(0));
     const auto columns = static_cast<double>(parameter.size(1));
@@ -60,21 +92,17 @@ struct Rule<MuonOptions> : ElementwiseRule<MuonOptions> {
   }
 
   static void run(const MuonOptions& options, FusedBatch& batch, const UpdateScalar& rate) {
-    const auto [a, b, c] = options.ns_coefficients();
-    NewtonSchulz orthogonalize({a, b, c}, options.ns_steps(), options.eps());
-    for_each_stack(batch, std::nullopt, [&](const Stack& stack) {
-      std::vector<at::Tensor> updates;
-      for (const size_t i : stack.members) {
-        const at::Tensor& gradient = batch.gradients[i];
-        const at::Tensor& buffer = batch.state[0][i].lerp_(gradient, 1 - options.momentum());
-        updates.push_back(options.nesterov() ? at::lerp(gradient, buffer, options.momentum()) : buffer);
-      }
-      orthogonalize.for_each(updates, [&](size_t member, const at::Tensor& change) {
-        const at::Tensor& parameter = batch.parameters[stack.members[member]];
-        multiply(parameter, 1 - rate * options.weight_decay());
-        subtract_scaled(parameter, change, rate * adjustment(options, parameter));
-      });
-    });
+    Workspace space;
+    for (size_t i = 0; i < batch.parameters.size(); ++i) {
+      const at::Tensor& parameter = batch.parameters[i];
+      const at::Tensor& gradient = batch.gradients[i];
+      if (parameter.numel() == 0) continue;
+      const at::Tensor& buffer = batch.state[0][i].lerp_(gradient, 1 - options.momentum());
+      const at::Tensor update = options.nesterov() ? at::lerp(gradient, buffer, options.momentum()) : buffer;
+      const at::Tensor change = orthogonalized(update, options, space);
+      multiply(parameter, 1 - rate * options.weight_decay());
+      subtract_scaled(parameter, change, rate * adjustment(options, parameter));
+    }
   }
 };
 

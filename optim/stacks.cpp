@@ -51,7 +51,7 @@ at::Tensor Stack::norms(const at::Tensor& stack) const {
   return at::cpu::linalg_vector_norm(stack.reshape({stack.size(0), -1}), 2, at::IntArrayRef{1});
 }
 
-void for_each_stack(FusedBatch& batch, std::optional<size_t> step, const std::function<void(const Stack&)>& update) {
+void for_each_stack(FusedBatch& batch, size_t step, const std::function<void(const Stack&)>& update) {
   std::map<std::pair<std::vector<int64_t>, float>, Stack> stacks;
   for (size_t i = 0; i < batch.parameters.size(); ++i) {
     const at::Tensor& parameter = batch.parameters[i];
@@ -60,7 +60,7 @@ void for_each_stack(FusedBatch& batch, std::optional<size_t> step, const std::fu
       update({batch, {i}});
       continue;
     }
-    const float count = step ? *batch.state[*step][i].const_data_ptr<float>() : 0;
+    const float count = *batch.state[step][i].const_data_ptr<float>();
     stacks.try_emplace({parameter.sizes().vec(), count}, Stack{batch, {}}).first->second.members.push_back(i);
   }
   for (const auto& [key, stack] : stacks) update(stack);

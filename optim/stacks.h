@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "optim/own_optimizer.h"
@@ -25,7 +24,7 @@ struct Stack {
 };
 
 /// Calls `update` for all nonempty parameters of `batch`: once for all small CPU parameters that have the same shape,
-/// dtype and value of the field `step` if there is one, and one by one for the others.
-void for_each_stack(FusedBatch& batch, std::optional<size_t> step, const std::function<void(const Stack&)>& update);
+/// dtype and value of the field `step`, and one by one for the others.
+void for_each_stack(FusedBatch& batch, size_t step, const std::function<void(const Stack&)>& update);
 
 }  // namespace ddp::optim

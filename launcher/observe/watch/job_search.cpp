@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -148,7 +149,40 @@ std::vector<std::string> all_sockets() {
   return sockets;
 }
 
+// The identity of the PID namespace of a process, for its folder in /proc; nothing if it cannot be read.
+std::optional<ino_t> pid_namespace(const std::string& process) {
+  struct stat status {};
+  if (::stat((process + "/ns/pid").c_str(), &status) != 0) return std::nullopt;
+  return status.st_ino;
+}
+
+// The process number in the process's own PID namespace; 0 if it cannot be read.
+pid_t own_number(const std::string& process) {
+  std::ifstream status(process + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("NSpid:")) continue;
+    return std::atoi(line.c_str() + line.find_last_of(" \t") + 1);
+  }
+  return 0;
+}
+
 }  // namespace
+
+std::string proc_folder_of(const std::string& socket) {
+  const std::string own = "/proc";
+  const UniqueFd fd = connect_to(socket);
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (!fd || ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return own;
+  if (peer.pid == 0) return "";  // the process is not visible in this namespace
+  const std::string ddprun = own + "/" + std::to_string(peer.pid);
+  const auto its_namespace = pid_namespace(ddprun);
+  if (!its_namespace || its_namespace == pid_namespace(own + "/self")) return own;
+  // Its /proc may still be that of another namespace, where the same number belongs to another process.
+  std::string its_proc = ddprun + "/root" + own;
+  const std::string in_its_proc = its_proc + "/" + std::to_string(own_number(ddprun));
+  return pid_namespace(in_its_proc) == its_namespace ? its_proc : "";
+}
 
 std::optional<std::string> ask(const std::string& socket, const std::string& request) {
   std::vector<PendingReply> one(1);

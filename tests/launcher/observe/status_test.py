@@ -289,7 +289,10 @@ class Status(LauncherTest):
             status, _, err = self.ask(*words)
             self.assertEqual(status, 125, words)
             self.assertIn("expected ddprun status [JOB] [--json]", err)
-        for words in [("stack", "--json"), ("stack", "cifar", "x")]:
+        for words in [("status", ""), ("top", "")]:  # a variable of a script may be empty
+            self.assertEqual(self.ask(*words)[0], 125, words)
+        self.assertEqual(self.ask("timeline", "stop", "")[0], 125)
+        for words in [("stack", "--json"), ("stack", "cifar", "x"), ("stack", ""), ("stack", "cifar", "")]:
             status, _, err = self.ask(*words)
             self.assertEqual(status, 125, words)
             self.assertIn("expected ddprun stack [JOB] [RANK ...]", err)
@@ -466,9 +469,44 @@ class Status(LauncherTest):
                    and len(self.documents()[0]["ranks"]) == 2, "the ranks")
         status, out, err = self.ask("stack")
         self.assertEqual((status, err), (0, ""))
-        self.assertRegex(out, r"\Aranks 0 and 1, main thread, sleeping.*:\n    no stack: its program has no handler for signal \d+\n\Z")
+        self.assertRegex(out, r"\Aranks 0 and 1, main thread, sleeping.*:\n    no stack: it does not use ddprun's library\n\Z")
         self.assertTrue(all(rank["runs"] for rank in self.documents()[0]["ranks"]))
         self.assertIsNone(job.process.poll())
+
+    def test_a_rank_that_has_ended_is_named_instead_of_its_stack(self):
+        job = self.start("-n", "3", "sh", "-c", "[ $RANK = 0 ] || exit 0; exec sleep 600", environment=self.variables)
+        wait_until(lambda: self.documents() and [rank["runs"] for rank in self.documents()[0]["ranks"]] == [True, False, False],
+                   "the end of two ranks")
+        status, out, err = self.ask("stack", str(job.process.pid), "1")
+        self.assertEqual((status, out, err), (1, "", "ddprun: rank 1 has ended normally\n"))
+        for ranks in ((), ("0", "1", "2")):
+            status, out, err = self.ask("stack", str(job.process.pid), *ranks)
+            self.assertEqual((status, err), (0, ""))
+            self.assertRegex(out, r"(?s)\Arank 0, main thread, .*\nranks 1 and 2 have ended normally\n\Z")
+
+    def namespaced(self, *options):
+        """A job that hangs in a PID namespace; its runtime folder is seen from outside."""
+        unshare = ["--pid", "--fork", "--kill-child", *options]
+        if subprocess.run(["unshare", *unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no PID namespace can be made here")
+        job = self.start(*unshare, DDPRUN, "-n", "2", PROGRAM, self.folder, "--fault", "sleep_data", "--rank", "1", "--at", "3",
+                         program="unshare", environment=self.variables)
+        wait_until(lambda: self.documents() and all(rank.get("step", 0) == 3 for rank in self.documents()[0]["ranks"]), "the fault")
+        return job
+
+    def test_functions_have_names_in_a_job_of_another_pid_namespace(self):
+        self.namespaced("--mount-proc")
+        status, out, err = self.ask("stack")
+        self.assertEqual((status, err), (0, ""))
+        self.assertRegex(out, r"(?m)^rank 1, main thread, .*:\n    #0 [^\n]*\n(    #.*\n)*    #\d+ .*Rank::train\(")
+
+    def test_without_a_view_of_its_pid_namespace_it_is_said_why_there_are_no_names(self):
+        self.namespaced("--mount-proc")
+        hidden = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", DDPRUN, "stack"], env=dict(os.environ, **self.variables),
+                                capture_output=True, text=True, timeout=60)
+        self.assertEqual(hidden.returncode, 0, hidden.stderr)
+        self.assertRegex(hidden.stdout, r"\Ano function names: the job runs in another PID namespace; run ddprun stack there\nrank")
+        self.assertRegex(hidden.stdout, r"(?m)^    #0 0x[0-9a-f]+$")
 
     def test_stacks_of_64_ranks_are_shown_and_all_continue(self):
         self.start_training(ranks=64, arguments=("--step_time", "0.05"))

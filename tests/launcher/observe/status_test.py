@@ -411,7 +411,8 @@ class Status(LauncherTest):
         self.assertAlmostEqual(hang["since"], hang["reported"] - 0.5, delta=60)
         for word in ("status", "top"):
             self.assertRegex(self.ask(word)[1].splitlines()[1],
-                             r"^no rank has made progress for .*; found at \d\d:\d\d:\d\d: rank 1 has not entered .*rank 0 waits for it$")
+                             r"^no rank has made progress for [^;]*: rank 1 has not entered .*; it has been in data since "
+                             r"\d\d:\d\d:\d\d; rank 0 waits for it$")
         self.assertRegex(metrics(), r'(?m)^ddprun_hang\{run="cifar",host="[^"]+"\} 1$')
         self.assertRegex(metrics(), r'(?m)^ddprun_hang_cause\{run="cifar",rank="1",host="[^"]+"\} 1$')
         self.assertRegex(metrics(), r'(?m)^ddprun_hang_cause\{run="cifar",rank="0",host="[^"]+"\} 0$')
@@ -420,10 +421,16 @@ class Status(LauncherTest):
             self.assertRegex(file.read(), rf"^cifar\|stopped\|1\|{int(hang['since'])}\|rank 1 has not entered .*\n$")
         with open(events, encoding="utf-8") as file:
             event = next(each for each in map(json.loads, file) if each["event"] == "hang")
-        self.assertEqual((event["kind"], event["ranks"], event["waiting_rank"], event["message"]), ("stopped", [1], 0, hang["message"]))
+        self.assertEqual((event["kind"], event["ranks"], event["waiting_rank"]), ("stopped", [1], 0))
+        # The event is of that moment; the document's sentence remains true.
+        self.assertEqual(re.sub(r"for [\d.]+ s", "at", event["message"]), re.sub(r"since [\d:]+", "at", hang["message"]))
         self.assertAlmostEqual(event["since"], hang["since"], delta=0.001)
         os.kill(next(pid for pid in job.members() if process_state(pid) == "T"), signal.SIGCONT)
         wait_until(lambda: self.documents()[0]["hang"] is None, "the end of the hang")
+        with open(events, encoding="utf-8") as file:
+            end = next(each for each in map(json.loads, file) if each["event"] == "hang_over")
+        self.assertEqual((end["ranks"], end["since"]), ([1], event["since"]))
+        self.assertAlmostEqual(end["seconds"], end["time"] - end["since"], delta=0.1)
         self.assertNotIn("no rank has made progress", self.ask("status")[1])
         self.assertRegex(metrics(), r'(?m)^ddprun_hang\{.*\} 0$')
         self.assertNotRegex(metrics(), r'(?m)^ddprun_hang_cause\{.*\} 1$')
@@ -434,6 +441,7 @@ class Status(LauncherTest):
                                       f"sleep 1; ps -o pid= -C sleep | wc -l > {seen}; echo what the command prints", "sleep", "600")
         self.assertEqual(status, 124, err)
         self.assertIn("what the command prints", err)
+        self.assertIn("ddprun: stopped because no rank made progress; the report above names the cause\n", err)
         with open(seen, encoding="utf-8") as file:
             self.assertGreaterEqual(int(file.read()), 2)
 
@@ -483,6 +491,18 @@ class Status(LauncherTest):
             status, out, err = self.ask("stack", str(job.process.pid), *ranks)
             self.assertEqual((status, err), (0, ""))
             self.assertRegex(out, r"(?s)\Arank 0, main thread, .*\nranks 1 and 2 have ended normally\n\Z")
+
+    def test_an_ended_rank_is_in_its_phase_since_no_time(self):
+        self.start("-n", "2", "sh", "-c", "[ $RANK = 0 ] || exit 0; exec sleep 600", environment=self.variables)
+        wait_until(lambda: self.documents() and [rank["runs"] for rank in self.documents()[0]["ranks"]] == [True, False], "the end of rank 1")
+        for word in ("status", "top"):
+            self.assertRegex(self.ask(word)[1], r"(?m)^  1 +\S+ +\? +\? +\? +ended normally$")
+
+    def test_while_a_restart_is_waited_for_that_is_said(self):
+        self.start("-n", "1", "--max_restarts", "1", "--restart_backoff", "60", "false", environment=self.variables)
+        wait_until(lambda: self.documents() and self.documents()[0]["restart_in_seconds"], "the wait")
+        for word in ("status", "top"):
+            self.assertRegex(self.ask(word)[1].splitlines()[1], r"^waits [\d.]+ s before restart 1$")
 
     def namespaced(self, *options):
         """A job that hangs in a PID namespace; its runtime folder is seen from outside."""

@@ -70,11 +70,11 @@ bool read_python(RankStacks& rank) {
   return true;
 }
 
-// The program has no handler for the signal, and its Python functions cannot be read.
-std::string why_no_handler(pid_t pid) {
-  if (proc_text(pid, "comm").starts_with("python"))
-    return "no stack: ddprun cannot read the stack of this Python; with `import ddprun` it prints its stack";
-  return "no stack: it does not use ddprun's library";
+// For a program without a handler for the signal, if its Python functions cannot be read.
+std::string why_no_handler(pid_t pid, int signal_number) {
+  if (!proc_text(pid, "comm").starts_with("python")) return "no stack: it does not use ddprun's library";
+  return "no stack: ddprun cannot read those of this Python; after faulthandler.register(" +
+         std::to_string(signal_number) + ", all_threads=True) it prints them itself";
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ StackRequester::PendingStacks StackRequester::begin(const WatchedRank& rank) con
     stacks.problem = "no stack: its process is stopped";
     // The signal would end a program without a handler.
   } else if (!takes_signal(proc_text(stacks.pid, "status"), signal_)) {
-    stacks.problem = why_no_handler(stacks.pid);
+    stacks.problem = why_no_handler(stacks.pid, signal_);
   } else if (!has_page) {
     stacks.problem = "its program was asked to print its stack";
     asked.prints = true;

@@ -520,6 +520,15 @@ class Status(LauncherTest):
         self.assertEqual((status, err), (0, ""))
         self.assertRegex(out, r"(?m)^rank 1, main thread, .*:\n    #0 [^\n]*\n(    #.*\n)*    #\d+ .*Rank::train\(")
 
+    def test_a_stopped_ddprun_of_another_pid_namespace_is_named_by_its_number_here(self):
+        job = self.namespaced("--mount-proc")
+        supervisor = job.children_of(job.supervisor())[0]  # below unshare
+        os.kill(supervisor, signal.SIGSTOP)
+        status, out, err = self.ask("status")
+        self.assertEqual((status, out), (1, ""))
+        self.assertEqual(err, f"ddprun: ddprun 1 does not answer: its process {supervisor} is stopped by a signal; its ranks may continue; "
+                              f"`kill -CONT {supervisor}` resumes it\n")
+
     def test_without_a_view_of_its_pid_namespace_it_is_said_why_there_are_no_names(self):
         self.namespaced("--mount-proc")
         hidden = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", DDPRUN, "stack"], env=dict(os.environ, **self.variables),
@@ -527,6 +536,14 @@ class Status(LauncherTest):
         self.assertEqual(hidden.returncode, 0, hidden.stderr)
         self.assertRegex(hidden.stdout, r"\Ano function names: the job runs in another PID namespace; run ddprun stack there\nrank")
         self.assertRegex(hidden.stdout, r"(?m)^    #0 0x[0-9a-f]+$")
+
+    def test_of_a_python_that_cannot_be_read_is_said_how_it_prints_its_stack(self):
+        program = self.path("python3")  # as far as its name says
+        shutil.copy(shutil.which("sleep"), program)
+        self.start("--no_python", program, "600", environment=self.variables)
+        wait_until(lambda: self.documents() and self.documents()[0]["ranks"] and self.documents()[0]["ranks"][0].get("process"), "the rank")
+        self.assertRegex(self.ask("stack")[1], r"\n    no stack: ddprun cannot read those of this Python; after "
+                                               r"faulthandler\.register\(\d+, all_threads=True\) it prints them itself\n\Z")
 
     def test_stacks_of_64_ranks_are_shown_and_all_continue(self):
         self.start_training(ranks=64, arguments=("--step_time", "0.05"))

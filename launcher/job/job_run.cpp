@@ -292,6 +292,7 @@ bool JobRun::should_restart(const JobEnd& end) const {
 
 // Returns false when ddprun was asked to stop during the wait, or when --timeout expired.
 bool JobRun::wait_before_restart() {
+  watch_.waits_for_restart(options_.restart_backoff);
   run_until(EventLoop::Clock::now() + options_.restart_backoff, [this] { return is_over(); });
   return !is_over();
 }

@@ -50,6 +50,7 @@ void JobWatch::begin_attempt(Supervisor& supervisor, std::vector<std::uint16_t> 
   has_record_ = has_reported_record_ = false;
   ports_ = std::move(ports);
   job_.attempt = attempt;
+  job_.restart_time.reset();
   job_.world_size = place.world_size;
   place_ = std::move(place);
   if (supervisor.has_running_ranks()) gpus_.emplace(loop_);
@@ -156,13 +157,15 @@ void JobWatch::on_hang(const HangReport& report, const std::vector<RankView>& vi
 // Does nothing when the ranks made progress while --on_hang_command ran.
 void JobWatch::end_hanging_job() {
   if (options_.on_hang == Options::OnHang::kReport || supervisor_ == nullptr || !job_.findings.hang()) return;
-  supervisor_->stop_on_timeout("no rank made progress: " + job_.findings.hang()->verdict.sentence,
+  supervisor_->stop_on_timeout("no rank made progress; the report above names the cause",
                                options_.on_hang == Options::OnHang::kRestart);
 }
 
 void JobWatch::on_progress() {
+  if (const auto& hang = job_.findings.hang()) {
+    events_.hang_ended(job_.attempt, *hang, std::chrono::system_clock::now());
+  }
   job_.findings.clear_hang();
-  events_.hang_ended(job_.attempt);
 }
 
 void JobWatch::ranks_ended() {

@@ -60,6 +60,10 @@ class JobWatch {
   // Called when the ranks' processes are gone. When a rank failed, writes the flight records and adds to `end` where
   // the ranks' calls differ.
   void end_attempt(JobEnd& end);
+  // Called when the job waits for `backoff` before its restart.
+  void waits_for_restart(std::chrono::milliseconds backoff) {
+    job_.restart_time = std::chrono::system_clock::now() + backoff;
+  }
 
  private:
   std::set<pid_t> store_users(const std::vector<pid_t>& pids) const;

@@ -92,8 +92,12 @@ void EventLog::hang(int attempt, const Hang& hang) {
                  {"message", verdict.sentence}});
 }
 
-void EventLog::hang_ended(int attempt) {
-  if (fd_) write("hang_over", {{"attempt", attempt}});
+void EventLog::hang_ended(int attempt, const Hang& hang, WallTime now) {
+  if (!fd_) return;
+  write("hang_over", {{"attempt", attempt},
+                      {"ranks", hang.verdict.culprits},
+                      {"since", seconds_since_epoch(hang.since)},
+                      {"seconds", std::chrono::duration<double>(now - hang.since).count()}});
 }
 
 void EventLog::straggler(int attempt, const StragglerChange& change) {

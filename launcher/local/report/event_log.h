@@ -29,7 +29,7 @@ class EventLog {
   void restarting(int attempt);
   // The first means that no rank makes progress, the second that the ranks make progress again.
   void hang(int attempt, const Hang& hang);
-  void hang_ended(int attempt);
+  void hang_ended(int attempt, const Hang& hang, std::chrono::system_clock::time_point now);
   // A rank begins to delay the others, or no longer delays them.
   void straggler(int attempt, const StragglerChange& change);
   void job_ended(int exit_status);

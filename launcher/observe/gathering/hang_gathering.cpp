@@ -119,12 +119,14 @@ bool HangGathering::on_message(int from, const json& word) try {
 }
 
 void HangGathering::on_verdict(const json& word) {
-  HangReport report{.verdict = {.kind = static_cast<Verdict::Kind>(word.at("kind").get<int>()),
-                                .culprits = word.at("culprits"),
-                                .sentence = printable(word.at("sentence").get_ref<const std::string&>())},
-                    .idle = microseconds(word.at("idle").get<std::int64_t>()),
-                    .is_shown_elsewhere = options_.node != kNodeZero && word.at("shown").get<bool>(),
-                    .views = std::exchange(diagnosed_views_, {})};
+  HangReport report{
+      .verdict = {.kind = static_cast<Verdict::Kind>(word.at("kind").get<int>()),
+                  .culprits = word.at("culprits"),
+                  .sentence = printable(word.at("sentence").get_ref<const std::string&>()),
+                  .lasting_sentence = printable(word.value("lasting", word.at("sentence").get<std::string>()))},
+      .idle = microseconds(word.at("idle").get<std::int64_t>()),
+      .is_shown_elsewhere = options_.node != kNodeZero && word.at("shown").get<bool>(),
+      .views = std::exchange(diagnosed_views_, {})};
   if (word.contains("waiter")) report.verdict.waiter = word.at("waiter").get<int>();
   if (options_.reports) options_.on_report(report);
 }
@@ -194,6 +196,7 @@ void HangGathering::diagnose_all() {
                  {"culprits", verdict.culprits},
                  {"shown", options_.reports},
                  {"sentence", verdict.sentence + absent_nodes()},
+                 {"lasting", verdict.lasting_sentence + absent_nodes()},
                  {"idle", std::max(idle, limit)}});
     if (verdict.waiter) word["waiter"] = *verdict.waiter;
   }

@@ -42,7 +42,7 @@ Order parse_order(std::span<const std::string> arguments) {
       if (order.file.empty()) refuse_arguments("an empty file name");
     } else if (names_all_users(word)) {
       order.all_users = true;
-    } else if (word.starts_with('-') || !order.job.empty()) {
+    } else if (word.empty() || word.starts_with('-') || !order.job.empty()) {
       refuse_arguments(word);
     } else {
       order.job = word;

@@ -17,7 +17,7 @@ using WallTime = std::chrono::system_clock::time_point;
 struct Hang {
   Verdict verdict{};
   WallTime since{};     // when a rank last made progress
-  WallTime reported{};  // the time at which the durations in the sentence were computed
+  WallTime reported{};  // the time at which the durations in the sentence of the verdict were computed
 };
 
 struct Delay {

@@ -34,10 +34,11 @@ std::string process_of(const RankView& rank) {
 Row row_of(const RankView& rank, std::uint64_t now) {
   Row row{std::to_string(rank.rank), rank.host,       "?", duration_text(rank.unchanged_us), "?",
           collective_of(rank),       process_of(rank)};
+  if (!rank.runs()) row[3] = "";
   if (!rank.progress) return row;
   const std::uint64_t since = rank.progress->phase_since;
-  row[2] = rank.progress->phase == ddp::progress::Phase::kStart ? "none yet" : printable(rank.progress->phase_name);
-  row[3] = duration_text(now > since ? now - since : 0);
+  row[2] = printable(rank.progress->phase_name);
+  if (rank.runs()) row[3] = duration_text(now > since ? now - since : 0);
   row[4] = std::to_string(rank.progress->step);
   return row;
 }

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -83,13 +84,49 @@ pid_t number_in_name(const std::string& socket) {
   return pid;
 }
 
-// Returns why this ddprun does not answer. A ddprun has three processes, each a child of the one before.
-std::string why_silent(pid_t ddprun) {
+// The identity of the PID namespace of a process, for its folder in /proc; nothing if it cannot be read.
+std::optional<ino_t> pid_namespace(const std::string& process) {
+  struct stat status {};
+  if (::stat((process + "/ns/pid").c_str(), &status) != 0) return std::nullopt;
+  return status.st_ino;
+}
+
+// The process number in the process's own PID namespace; 0 if it cannot be read.
+pid_t own_number(const std::string& process) {
+  std::ifstream status(process + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("NSpid:")) continue;
+    return std::atoi(line.c_str() + line.find_last_of(" \t") + 1);
+  }
+  return 0;
+}
+
+// The process number of the ddprun at the other end of `fd` if it runs in another PID namespace, 0 if it cannot be seen
+// from this one. Nothing if it runs in this one, or if that is not known.
+std::optional<pid_t> peer_in_other_namespace(const UniqueFd& fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (!fd || ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+  if (peer.pid == 0) return 0;
+  const auto its_namespace = pid_namespace("/proc/" + std::to_string(peer.pid));
+  if (!its_namespace || its_namespace == pid_namespace("/proc/self")) return std::nullopt;
+  return peer.pid;
+}
+
+// A ddprun has three processes, each a child of the one before. `ddprun` is the first.
+std::vector<pid_t> processes_of(pid_t ddprun) {
   std::vector<pid_t> processes{ddprun};
   for (const pid_t child : children_of(ddprun)) {
     processes.push_back(child);
     for (const pid_t grandchild : children_of(child)) processes.push_back(grandchild);
   }
+  return processes;
+}
+
+// Returns why this ddprun does not answer. `ddprun` is its number in its own PID namespace, `fd` a connection to it.
+std::string why_silent(pid_t ddprun, const UniqueFd& fd) {
+  const auto peer = peer_in_other_namespace(fd);
+  const std::vector<pid_t> processes = peer ? std::vector<pid_t>{*peer} : processes_of(ddprun);
   std::vector<pid_t> stopped;
   std::string how;
   std::string states;
@@ -150,6 +187,18 @@ std::vector<std::string> all_sockets() {
 
 }  // namespace
 
+std::string proc_folder_of(const std::string& socket) {
+  const std::string own = "/proc";
+  const auto peer = peer_in_other_namespace(connect_to(socket));
+  if (!peer) return own;
+  if (*peer == 0) return "";
+  // Its /proc may still be that of another namespace, where the same number belongs to another process.
+  const std::string ddprun = own + "/" + std::to_string(*peer);
+  std::string its_proc = ddprun + "/root" + own;
+  const std::string in_its_proc = its_proc + "/" + std::to_string(own_number(ddprun));
+  return pid_namespace(in_its_proc) == pid_namespace(ddprun) ? its_proc : "";
+}
+
 std::optional<std::string> ask(const std::string& socket, const std::string& request) {
   std::vector<PendingReply> one(1);
   one.front().fd = connect_to(socket);
@@ -175,7 +224,7 @@ std::vector<FoundJob> find_jobs(const std::string& job, JobScope scope) {
       if (job.empty() || has_name(pending.answer, job))
         found.push_back({.socket = pending.socket, .pid = pid, .user = user, .document = std::move(pending.answer)});
     } else if (!pending.is_over || !pending.fd) {  // else it has ended during the search
-      silent.push_back({.socket = pending.socket, .pid = pid, .user = user, .problem = why_silent(pid)});
+      silent.push_back({.socket = pending.socket, .pid = pid, .user = user, .problem = why_silent(pid, pending.fd)});
     }
   }
   const auto is_meant = [&](const FoundJob& each) { return std::to_string(each.pid) == job; };

@@ -48,12 +48,19 @@ std::string StackAnswers::begin(const std::string& request, StackRequester& aske
     return "error: rank " + std::to_string(rank) + " is not on this node, which has " + rank_ranges(here) + "\n";
   }
   if (wanted.empty()) wanted = here;
+  std::vector<RankStacks> ended;
+  for (const WatchedRank& rank : ranks) {
+    if (rank.runs() || std::erase(wanted, rank.rank) == 0) continue;
+    ended.push_back({.rank = rank.rank, .pid = rank.pid, .ended = rank.ended});
+  }
+  if (wanted.empty()) return "error: " + ended_ranks_text(ended) + "\n";
   while (results_.size() >= kMaxResults) results_.erase(results_.begin());  // results for which no client asks
   const int number = ++number_;
   results_[number] = "";
   asker.ask({.ranks = std::move(wanted),
              .timeout = kStacksTimeout,
-             .done = [this, number](const std::vector<RankStacks>& stacks) {
+             .done = [this, number, ended = std::move(ended)](std::vector<RankStacks> stacks) {
+               stacks.insert(stacks.end(), ended.begin(), ended.end());
                const auto found = results_.find(number);
                if (found != results_.end()) found->second = json_text(json_of(stacks)) + "\n";
              }});

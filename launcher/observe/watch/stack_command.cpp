@@ -35,7 +35,7 @@ StackArguments parse_stack_arguments(std::span<const std::string> arguments) {
   for (const std::string& word : arguments.subspan(1)) {
     if (names_all_users(word)) {
       parsed.all_users = true;
-    } else if (word.starts_with('-') || (has_job && !is_number(word))) {
+    } else if (word.empty() || word.starts_with('-') || (has_job && !is_number(word))) {
       throw LaunchError("expected ddprun stack [JOB] [RANK ...] [--all_users], got '" + word + "'");
     } else if (has_job) {
       parsed.ranks += " " + word;
@@ -69,9 +69,13 @@ StackReply ask_for_stacks(const std::string& socket, const std::string& ranks) {
   if (answer.starts_with("error: ")) return {.problem = answer.substr(7)};
   const auto stacks = stacks_from(answer);
   if (!stacks) return {.problem = "the job's ddprun does not support this request: it is another version of ddprun"};
-  SymbolNames names;
+  const std::string proc = proc_folder_of(socket);
+  SymbolNames names(proc);
   resolve_frames(names, *stacks);
-  return {.text = stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); })};
+  const std::string note =
+      proc.empty() ? "no function names: the job runs in another PID namespace; run ddprun stack there\n" : "";
+  return {.text = note +
+                  stacks_text(*stacks, [&](int pid, const auto& addresses) { return names.frames(pid, addresses); })};
 }
 
 int run_stack_command(std::span<const std::string> arguments) {

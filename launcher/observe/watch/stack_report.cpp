@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "launcher/observe/watch/collective_text.h"
+#include "launcher/observe/watch/frame_origin.h"
 #include "launcher/os/system/utf8.h"
 
 namespace launcher {
@@ -18,16 +19,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 9> kSystemFiles = {"libc.so",  "libc-",   "libpthread", "libstdc++", "ld-linux",
-                                                          "libgcc_s", "libm.so", "libgomp",    "linux-vdso"};
-
 constexpr std::size_t kMaxThreadsInReport = 6;
 constexpr std::size_t kMaxPythonFrames = 32;
-
-bool is_system(const StackFrame& frame) {
-  return frame.file.empty() || std::any_of(kSystemFiles.begin(), kSystemFiles.end(),
-                                           [&](std::string_view name) { return frame.file.starts_with(name); });
-}
 
 std::string lines_of(const RankStacks& rank, const ThreadStack& thread, const std::vector<StackFrame>& frames) {
   if (!thread.python.empty()) return python_lines(thread.python);
@@ -37,8 +30,14 @@ std::string lines_of(const RankStacks& rank, const ThreadStack& thread, const st
 
 // True if the thread is in the program or its libraries. For a Python program: in the program itself.
 bool is_relevant(const ThreadStack& thread, const std::vector<StackFrame>& frames) {
-  return std::any_of(frames.begin(), frames.end(), [](const auto& each) { return !is_system(each); }) ||
+  return std::any_of(frames.begin(), frames.end(), [](const auto& each) { return !is_in_system_file(each); }) ||
          std::any_of(thread.python.begin(), thread.python.end(), [](const auto& each) { return !each.is_library(); });
+}
+
+// For a Python program, only its own functions count as the program's.
+FrameOrigin origin_of(const ThreadStack& thread, const std::vector<StackFrame>& frames) {
+  if (thread.python.empty()) return origin_of(frames);
+  return is_relevant(thread, frames) ? FrameOrigin::kProgram : FrameOrigin::kSystem;
 }
 
 // "thread pt_worker"; "process 4711, python3".
@@ -50,7 +49,7 @@ std::string name_of(const ThreadStack& thread) {
 struct StackGroup {
   bool is_main = false;
   bool is_process = false;
-  bool is_relevant = false;  // a frame is of the program or its libraries
+  FrameOrigin origin = FrameOrigin::kSystem;
   std::string name{};
   std::string lines{};
   std::vector<int> ranks{};
@@ -79,8 +78,8 @@ std::string heading_of(const StackGroup& group) {
 }  // namespace
 
 std::string relevant_lines(const std::vector<StackFrame>& frames) {
-  const auto first = std::find_if_not(frames.begin(), frames.end(), is_system);
-  const auto last = std::find_if_not(frames.rbegin(), frames.rend(), is_system).base();
+  const auto first = std::find_if_not(frames.begin(), frames.end(), is_in_system_file);
+  const auto last = std::find_if_not(frames.rbegin(), frames.rend(), is_in_system_file).base();
   const bool is_any = first != frames.end();
   std::string text;
   for (auto frame = frames.begin(); frame != frames.end(); ++frame) {
@@ -117,7 +116,7 @@ std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& 
       StackGroup& group = groups[{is_main, name, lines}];
       group.is_main = is_main;
       group.is_process = thread.is_process;
-      group.is_relevant = is_relevant(thread, frames);
+      group.origin = origin_of(thread, frames);
       group.name = name;
       group.lines = lines;
       group.ranks.push_back(rank.rank);
@@ -127,11 +126,24 @@ std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& 
   std::vector<StackGroup> sorted;
   for (auto& [key, group] : groups) sorted.push_back(std::move(group));
   std::stable_sort(sorted.begin(), sorted.end(), [](const StackGroup& a, const StackGroup& b) {
-    return std::tuple(!a.is_relevant, !a.is_main, a.ranks.size()) <
-           std::tuple(!b.is_relevant, !b.is_main, b.ranks.size());
+    return std::tuple(!a.is_main, a.origin, a.ranks.size()) < std::tuple(!b.is_main, b.origin, b.ranks.size());
   });
   std::string text;
   for (const StackGroup& group : sorted) text += heading_of(group) + "\n" + group.lines;
+  const std::string ended = ended_ranks_text(ranks);
+  return ended.empty() ? text : text + ended + "\n";
+}
+
+std::string ended_ranks_text(const std::vector<RankStacks>& ranks) {
+  std::map<std::string, std::vector<int>> ended;  // by how they ended
+  for (const RankStacks& rank : ranks) {
+    if (!rank.ended.empty()) ended[rank.ended].push_back(rank.rank);
+  }
+  std::string text;
+  for (const auto& [how, numbers] : ended) {
+    text += (text.empty() ? "" : "; ") + rank_ranges(numbers) + (numbers.size() == 1 ? " has " : " have ") +
+            printable(how.starts_with("ended") ? how : "ended (" + how + ")");
+  }
   return text;
 }
 
@@ -142,25 +154,25 @@ std::string report_text(const RankStacks& rank, const NameFrames& name_frames) {
   const auto main_frames = name_frames(rank.pid, main.frames);
   const bool is_known = !main_frames.empty() || !main.python.empty();
   std::string text = is_known ? lines_of(rank, main, main_frames) : main.problem;
-  std::map<std::string, std::pair<int, const ThreadStack*>> others;
+  std::map<std::pair<FrameOrigin, std::string>, std::pair<int, const ThreadStack*>> others;
   for (const ThreadStack& thread : rank.threads) {
     if (&thread == &main) continue;
     const auto frames = name_frames(rank.pid, thread.frames);
     if (!is_relevant(thread, frames)) continue;
-    auto& [count, one] = others[lines_of(rank, thread, frames)];
+    auto& [count, one] = others[{origin_of(thread, frames), lines_of(rank, thread, frames)}];
     ++count;
     one = &thread;
   }
   if (others.empty()) return text;
   if (!text.ends_with('\n')) text = "    " + text + "\n";
   std::size_t shown = 0;
-  for (const auto& [lines, threads] : others) {
+  for (const auto& [stack, threads] : others) {
     if (++shown > kMaxThreadsInReport) break;
     const auto& [count, one] = threads;
     text += "    " +
             (count == 1 ? name_of(*one)
                         : std::to_string(count) + (one->is_process ? " processes " : " threads ") + one->name) +
-            ", " + one->state + ":\n" + lines;
+            ", " + one->state + ":\n" + stack.second;
   }
   if (others.size() > kMaxThreadsInReport) {
     text += "    and " + std::to_string(others.size() - kMaxThreadsInReport) + " more: ddprun stack\n";
@@ -201,7 +213,11 @@ ordered_json json_of(const std::vector<RankStacks>& ranks) {
                          {"is_process", thread.is_process},
                          {"problem", thread.problem}});
     }
-    list.push_back({{"rank", rank.rank}, {"pid", rank.pid}, {"problem", rank.problem}, {"threads", threads}});
+    list.push_back({{"rank", rank.rank},
+                    {"pid", rank.pid},
+                    {"ended", rank.ended},
+                    {"problem", rank.problem},
+                    {"threads", threads}});
   }
   return list;
 }
@@ -209,7 +225,10 @@ ordered_json json_of(const std::vector<RankStacks>& ranks) {
 std::optional<std::vector<RankStacks>> stacks_from(const std::string& text) try {
   std::vector<RankStacks> ranks;
   for (const auto& object : nlohmann::json::parse(text)) {
-    RankStacks rank{.rank = object.at("rank"), .pid = object.at("pid"), .problem = object.at("problem")};
+    RankStacks rank{.rank = object.at("rank"),
+                    .pid = object.at("pid"),
+                    .ended = object.value("ended", ""),
+                    .problem = object.at("problem")};
     for (const auto& each : object.at("threads")) {
       rank.threads.push_back({.thread = each.at("thread"),
                               .name = printable(each.at("name").get<std::string>()),

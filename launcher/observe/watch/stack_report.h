@@ -24,14 +24,18 @@ std::string relevant_lines(const std::vector<StackFrame>& frames);
 // Returns lines for Python functions: "    #0 load (train.py:12)".
 std::string python_lines(const std::vector<PythonFrame>& frames);
 
-// Returns "ranks 0-62, main thread, sleeping in ...:" and the frames, for each different stack.
+// Returns "ranks 0-62, main thread, sleeping in ...:" and the frames, for each different stack: main threads, then
+// threads that run the program, LibTorch, ddprun and system libraries. Last come the ranks that have ended.
 std::string stacks_text(const std::vector<RankStacks>& ranks, const NameFrames& name_frames);
+
+// Returns "ranks 1 and 2 have ended normally; rank 3 has ended (exited with status 3)", without the ranks that run.
+std::string ended_ranks_text(const std::vector<RankStacks>& ranks);
 
 // Makes `names` look up all frames of these stacks at once.
 void resolve_frames(SymbolNames& names, const std::vector<RankStacks>& ranks);
 
 // For the report on a hang: the main thread's stack, and the stacks of other threads that are in the program or its
-// libraries. If the main thread's is not known, one line without a line end.
+// libraries, in the order of stacks_text(). If the main thread's is not known, one line without a line end.
 std::string report_text(const RankStacks& rank, const NameFrames& name_frames);
 
 // The answer of a job to `ddprun stack`.

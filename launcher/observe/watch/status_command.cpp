@@ -35,7 +35,7 @@ StatusArguments parse_status_arguments(std::span<const std::string> arguments) {
       parsed.json = true;
     } else if (names_all_users(word)) {
       all_users = true;
-    } else if (word.starts_with('-') || !parsed.job.empty()) {
+    } else if (word.empty() || word.starts_with('-') || !parsed.job.empty()) {
       throw LaunchError("expected ddprun status [JOB] [--json] [--all_users] or ddprun top [JOB] [--all_users], got '" +
                         word + "'");
     } else {

@@ -92,7 +92,7 @@ ordered_json document_of(const Hang& hang, WallTime now) {
   return {{"kind", name_of(verdict.kind)},
           {"ranks", verdict.culprits},
           {"waiting_rank", verdict.waiter ? ordered_json(*verdict.waiter) : ordered_json(nullptr)},
-          {"message", verdict.sentence},
+          {"message", verdict.lasting_sentence},
           {"since", seconds_since_epoch(hang.since)},
           {"reported", seconds_since_epoch(hang.reported)},
           {"seconds", std::chrono::duration<double>(now - hang.since).count()}};
@@ -146,6 +146,9 @@ ordered_json status_document(const JobView& job, const std::vector<RankFigures>&
                         {"world_size", job.world_size},
                         {"seconds", std::chrono::duration<double>(time - job.start).count()},
                         {"metrics", job.metrics.empty() ? ordered_json(nullptr) : ordered_json(job.metrics)}};
+  document["restart_in_seconds"] = job.restart_time
+                                       ? ordered_json(std::chrono::duration<double>(*job.restart_time - time).count())
+                                       : ordered_json(nullptr);
   document["hang"] = job.findings.hang() ? document_of(*job.findings.hang(), time) : ordered_json(nullptr);
   document["stragglers"] = ordered_json::array();
   for (const Delay& delay : job.findings.delays()) document["stragglers"].push_back(document_of(delay));

@@ -25,6 +25,7 @@ struct JobView {
   int world_size = 0;
   std::chrono::system_clock::time_point start{};
   std::string metrics{};  // the URL of the metrics; empty: none are served
+  std::optional<std::chrono::system_clock::time_point> restart_time{};  // set while the job waits for its restart
   Findings findings{};
 };
 

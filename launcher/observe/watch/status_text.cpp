@@ -1,13 +1,13 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
-#include <ctime>
+#include <chrono>
 #include <set>
 
 #include "base/text_table.h"
 #include "launcher/observe/watch/collective_text.h"
 #include "launcher/observe/watch/status_document.h"
+#include "launcher/os/system/clock_text.h"
 #include "launcher/os/system/formatted.h"
 #include "launcher/os/system/utf8.h"
 
@@ -63,10 +63,11 @@ std::string rate_text(const ordered_json& rate) {
 
 std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std::string>& values, bool gpus) {
   const bool tells = rank.contains("phase");
+  const bool runs = rank.at("runs").get<bool>();
   std::vector<std::string> row{std::to_string(rank.at("rank").get<int>()),
                                rank.at("host").get<std::string>(),
                                tells ? rank.at("phase").get<std::string>() : "?",
-                               duration(rank.value(tells ? "phase_seconds" : "idle_seconds", 0.0)),
+                               runs ? duration(rank.value(tells ? "phase_seconds" : "idle_seconds", 0.0)) : "",
                                tells ? std::to_string(rank.at("step").get<std::uint64_t>()) : "?",
                                tells ? rate_text(rank.at("steps_per_second")) : "?",
                                step_part(rank, "own_step_seconds"),
@@ -77,22 +78,14 @@ std::vector<std::string> row_of(const ordered_json& rank, const std::vector<std:
   row.push_back(rank.contains("memory_bytes") ? bytes_text(rank.at("memory_bytes").get<std::uint64_t>()) : "");
   std::string process = rank.value("process", std::string());
   if (rank.contains("cpu_share")) process += formatted(", %.0f %% CPU", 100 * rank.value("cpu_share", 0.0));
-  row.push_back(rank.at("runs").get<bool>() ? process : rank.at("ended").get<std::string>());
+  row.push_back(runs ? process : rank.at("ended").get<std::string>());
   return row;
 }
 
-// "14:03:12", with the day in front where it is another one.
-std::string clock_text(double since_epoch) {
-  const auto whole = static_cast<std::time_t>(since_epoch);
-  const std::time_t now = std::time(nullptr);
-  std::tm then{};
-  std::tm today{};
-  ::localtime_r(&whole, &then);
-  ::localtime_r(&now, &today);
-  const bool is_today = then.tm_yday == today.tm_yday && then.tm_year == today.tm_year;
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), is_today ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &then);
-  return text.data();
+std::string clock_of(double since_epoch) {
+  using Clock = std::chrono::system_clock;
+  return clock_text(
+      Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(since_epoch))));
 }
 
 }  // namespace
@@ -113,8 +106,12 @@ std::string status_title(const ordered_json& document) {
 std::vector<std::string> finding_lines(const ordered_json& document) {
   std::vector<std::string> lines;
   if (const auto hang = document.find("hang"); hang != document.end() && hang->is_object()) {
-    lines.push_back("no rank has made progress for " + duration(hang->at("seconds").get<double>()) + "; found at " +
-                    clock_text(hang->at("reported").get<double>()) + ": " + hang->at("message").get<std::string>());
+    lines.push_back("no rank has made progress for " + duration(hang->at("seconds").get<double>()) + ": " +
+                    hang->at("message").get<std::string>());
+  }
+  if (const auto wait = document.find("restart_in_seconds"); wait != document.end() && wait->is_number() && *wait > 0) {
+    lines.push_back("waits " + duration(wait->get<double>()) + " before restart " +
+                    std::to_string(document.at("attempt").get<int>() + 1));
   }
   const ordered_json stragglers = document.value("stragglers", ordered_json::array());
   for (const auto& delay : stragglers) {
@@ -122,8 +119,8 @@ std::vector<std::string> finding_lines(const ordered_json& document) {
   }
   for (const auto& delay : stragglers) {
     if (!delay.at("until").is_number()) continue;
-    lines.push_back("from " + clock_text(delay.at("since").get<double>()) + " to " +
-                    clock_text(delay.at("until").get<double>()) + ": " + delay.at("message").get<std::string>());
+    lines.push_back("from " + clock_of(delay.at("since").get<double>()) + " to " +
+                    clock_of(delay.at("until").get<double>()) + ": " + delay.at("message").get<std::string>());
   }
   for (std::string& line : lines) line = printable(line);
   return lines;

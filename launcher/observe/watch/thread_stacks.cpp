@@ -70,6 +70,13 @@ bool read_python(RankStacks& rank) {
   return true;
 }
 
+// For a program without a handler for the signal, if its Python functions cannot be read.
+std::string why_no_handler(pid_t pid, int signal_number) {
+  if (!proc_text(pid, "comm").starts_with("python")) return "no stack: it does not use ddprun's library";
+  return "no stack: ddprun cannot read those of this Python; after faulthandler.register(" +
+         std::to_string(signal_number) + ", all_threads=True) it prints them itself";
+}
+
 }  // namespace
 
 StackRequester::StackRequester(EventLoop& loop, int stack_signal, WatchedRanks ranks)
@@ -106,7 +113,7 @@ StackRequester::PendingStacks StackRequester::begin(const WatchedRank& rank) con
     stacks.problem = "no stack: its process is stopped";
     // The signal would end a program without a handler.
   } else if (!takes_signal(proc_text(stacks.pid, "status"), signal_)) {
-    stacks.problem = "no stack: its program has no handler for signal " + std::to_string(signal_);
+    stacks.problem = why_no_handler(stacks.pid, signal_);
   } else if (!has_page) {
     stacks.problem = "its program was asked to print its stack";
     asked.prints = true;

@@ -31,6 +31,7 @@ struct ThreadStack {
 struct RankStacks {
   int rank = 0;
   pid_t pid = 0;                       // the program's process
+  std::string ended{};                 // how it ended; empty while it runs
   std::string problem{};               // why there are no stacks; `threads` is filled nevertheless
   std::vector<ThreadStack> threads{};  // the main thread is the first
 };

@@ -21,8 +21,8 @@ using nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 using Lines = std::vector<std::string>;
 
-// If there is not enough room, the last columns are left out first. The program's own values come before the
-// collective.
+// If there is not enough room, columns without a value are left out first, then the last columns. The program's own
+// values come before the collective.
 constexpr std::array kFirstColumns = {"rank", "phase", "since", "step", "process", "steps/s", "own", "waits"};
 constexpr std::array kLastColumns = {"collective", "memory", "GPU", "host"};
 constexpr std::size_t kColumnGap = 2;
@@ -98,7 +98,14 @@ std::string short_ranges(const std::vector<int>& ranks) {
   return numbers.size() <= kMaxRanksWidth ? numbers : cut(numbers, kMaxRanksWidth - 3) + "...";
 }
 
-std::vector<std::size_t> columns_by_priority(const Cells& titles) {
+// True if a rank has a value in the column. The first row has the titles.
+bool has_values(const std::vector<Cells>& rows, std::size_t column) {
+  return std::any_of(rows.begin() + 1, rows.end(),
+                     [&](const Cells& row) { return !row[column].empty() && row[column] != "?"; });
+}
+
+std::vector<std::size_t> columns_by_priority(const std::vector<Cells>& rows) {
+  const Cells& titles = rows.front();
   std::vector<std::size_t> order;
   const auto add = [&](const char* title) {
     const auto found = std::find(titles.begin(), titles.end(), title);
@@ -115,6 +122,7 @@ std::vector<std::size_t> columns_by_priority(const Cells& titles) {
     if (is_value) order.push_back(i);
   }
   order.insert(order.end(), last.begin(), last.end());
+  std::stable_partition(order.begin(), order.end(), [&](std::size_t column) { return has_values(rows, column); });
   return order;
 }
 
@@ -126,7 +134,7 @@ Lines fitted(const std::vector<Cells>& rows, std::size_t columns) {
   }
   std::vector<std::size_t> shown;
   std::size_t room = columns;
-  for (const std::size_t column : columns_by_priority(rows.front())) {
+  for (const std::size_t column : columns_by_priority(rows)) {
     const std::size_t gap = shown.empty() ? 0 : kColumnGap;
     if (room <= gap) break;
     const std::size_t left = room - gap;

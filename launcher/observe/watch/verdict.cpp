@@ -1,12 +1,16 @@
 #include "launcher/observe/watch/verdict.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "launcher/observe/watch/collective_text.h"
 #include "launcher/observe/watch/group_calls.h"
 #include "launcher/observe/watch/unseen_ranks.h"
+#include "launcher/os/system/clock_text.h"
+#include "launcher/os/system/utf8.h"
 
 namespace launcher {
 namespace {
@@ -14,12 +18,24 @@ namespace {
 using ddp::detail::CollectiveRecord;
 using RankPhase = ddp::progress::Phase;
 
+// The time for which durations are printed.
+struct Moment {
+  std::uint64_t page_clock = 0;
+  std::optional<std::chrono::system_clock::time_point> wall_time = std::nullopt;  // set: as clock times
+
+  // "for 121 s", or "since 14:03:12", for a begin by the page clock.
+  std::string text_since(std::uint64_t begin) const {
+    const std::uint64_t age = page_clock > begin ? page_clock - begin : 0;
+    return wall_time ? "since " + clock_text(*wall_time - std::chrono::microseconds(age)) : "for " + duration_text(age);
+  }
+};
+
 std::string step_text(const RankView& rank) {
   return rank.progress ? " (step " + std::to_string(rank.progress->step) + ")" : "";
 }
 
 // "it has been in data for 121 s"
-std::string position_text(const RankView& rank, std::uint64_t now, const char* subject) {
+std::string position_text(const RankView& rank, const Moment& now, const char* subject) {
   if (!rank.runs()) return std::string(subject) + " has ended (" + rank.ended + ")";
   const std::string stopped =
       rank.process && rank.process->is_stopped() ? " is " + to_text(*rank.process) + ";" : std::string();
@@ -27,16 +43,14 @@ std::string position_text(const RankView& rank, std::uint64_t now, const char* s
   const std::string line = rank.python ? rank.python->line : "";
   if (!rank.progress) return begin + (line.empty() ? " reports nothing about itself" : " is at " + line);
   const std::string at = line.empty() ? "" : ", at " + line;
-  const std::uint64_t since = rank.progress->phase_since;
-  const std::string time = duration_text(now > since ? now - since : 0);
+  const std::string time = now.text_since(rank.progress->phase_since);
   const RankPhase phase = rank.progress->phase;
-  if (phase == RankPhase::kOther) return begin + " has been between two phases for " + time + at;
-  if (phase == RankPhase::kStart) return begin + " has reported no phase for " + time + at;
-  return begin + " has been in " + rank.progress->phase_name + " for " + time + at;
+  if (phase == RankPhase::kOther) return begin + " has been between phases " + time + at;
+  return begin + " has been in " + rank.progress->phase_name + " " + time + at;
 }
 
 // The places of all of them, as far as a sentence has room.
-std::string positions_text(const std::vector<const RankView*>& ranks, std::uint64_t now) {
+std::string positions_text(const std::vector<const RankView*>& ranks, const Moment& now) {
   constexpr std::size_t kMaxNamedRanks = 4;
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kMaxNamedRanks); ++i) {
@@ -84,7 +98,7 @@ std::string other_call_of(const RankView& rank, const WaitEdge& wait) {
 
 // `wait` is one of the waits that `culprits` cause.
 Verdict missing(Verdict::Kind kind, const std::vector<const RankView*>& culprits, const std::vector<WaitEdge>& waits,
-                std::uint64_t now) {
+                const Moment& now) {
   const auto is_culprit = [&](const RankView* rank) {
     return std::find(culprits.begin(), culprits.end(), rank) != culprits.end();
   };
@@ -140,7 +154,7 @@ std::vector<WaitEdge> waits_in_circles(std::vector<WaitEdge> waits) {
   return waits;
 }
 
-Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
+Verdict cycle(const std::vector<WaitEdge>& waits, const Moment& now) {
   // A rank that computes is not waiting for its open collective, which runs beside its work.
   std::vector<const RankView*> busy;
   for (const WaitEdge& wait : waits) {
@@ -175,7 +189,7 @@ Verdict cycle(const std::vector<WaitEdge>& waits, std::uint64_t now) {
 
 // A rank that has connected to the store waits there for all others. The work of a program without the library is not
 // known.
-std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, std::uint64_t now) {
+std::optional<Verdict> not_at_store(const std::vector<RankView>& ranks, const Moment& now) {
   std::vector<const RankView*> missing_ranks;
   std::vector<const RankView*> there;
   for (const RankView& rank : ranks) {
@@ -227,7 +241,7 @@ std::optional<Verdict> unfinished(const std::vector<GroupCalls>& groups) {
   return std::nullopt;
 }
 
-Verdict no_rank_waits(const std::vector<RankView>& ranks, std::uint64_t now) {
+Verdict no_rank_waits(const std::vector<RankView>& ranks, const Moment& now) {
   // A rank that closes its group waits for the others to do so, too.
   std::vector<const RankView*> at_work;
   std::vector<const RankView*> running;
@@ -263,9 +277,7 @@ bool is_still_open(const Mismatch& mismatch) {
   });
 }
 
-}  // namespace
-
-Verdict diagnose_hang(const std::vector<RankView>& ranks, std::uint64_t now) {
+Verdict diagnose(const std::vector<RankView>& ranks, const Moment& now) {
   const std::vector<GroupCalls> groups = group_calls(ranks);
   if (const auto mismatch = first_mismatch(groups); mismatch && is_still_open(*mismatch)) {
     return different_calls(*mismatch);
@@ -288,6 +300,17 @@ Verdict diagnose_hang(const std::vector<RankView>& ranks, std::uint64_t now) {
   if (is_any_unseen) return diagnose_unseen_ranks(ranks);
   if (auto verdict = unfinished(groups)) return *verdict;
   return no_rank_waits(ranks, now);
+}
+
+}  // namespace
+
+Verdict diagnose_hang(const std::vector<RankView>& ranks, std::uint64_t now,
+                      std::chrono::system_clock::time_point wall_time) {
+  Verdict verdict = diagnose(ranks, {.page_clock = now});
+  // Names of phases may have any characters.
+  verdict.sentence = printable(verdict.sentence);
+  verdict.lasting_sentence = printable(diagnose(ranks, {.page_clock = now, .wall_time = wall_time}).sentence);
+  return verdict;
 }
 
 }  // namespace launcher

@@ -1,6 +1,7 @@
-// Finds the rank that delays a job in which no rank makes progress. Pure.
+// Finds the rank that delays a job in which no rank makes progress.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,9 +26,12 @@ struct Verdict {
   std::vector<int> culprits{};  // ranks; for kNoneWaits all ranks that make no progress
   std::optional<int> waiter{};  // a rank that waits for them
   std::string sentence{};
+  // The sentence with "since 14:03:12" instead of "for 121 s", which remains true while the hang lasts.
+  std::string lasting_sentence{};
 };
 
-// `now` is in microseconds of the page clock.
-Verdict diagnose_hang(const std::vector<RankView>& ranks, std::uint64_t now);
+// `now` is in microseconds of the page clock, `wall_time` is the same moment.
+Verdict diagnose_hang(const std::vector<RankView>& ranks, std::uint64_t now,
+                      std::chrono::system_clock::time_point wall_time = std::chrono::system_clock::now());
 
 }  // namespace launcher

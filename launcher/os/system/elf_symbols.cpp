@@ -222,7 +222,8 @@ std::optional<SymbolNames::Place> SymbolNames::place_of(int pid, const std::vect
                                                         std::size_t i) {
   auto known = files_.find(pid);
   if (known == files_.end()) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/maps", std::ios::binary);
+    std::ifstream file;
+    if (!proc_.empty()) file.open(proc_ + "/" + std::to_string(pid) + "/maps", std::ios::binary);
     known = files_.emplace(pid, executable_files(std::string(std::istreambuf_iterator<char>(file), {}))).first;
   }
   // Except for the innermost, these are return addresses, which may already be in the next function. So 1 is
@@ -248,7 +249,7 @@ void SymbolNames::resolve(const std::vector<std::pair<int, std::vector<std::uint
   for (const auto& [path, what] : wanted) {
     const auto& [pid, offsets] = what;
     // The path is as the process sees it, and the process may be in a container.
-    auto found = functions_in("/proc/" + std::to_string(pid) + "/root" + path, offsets);
+    auto found = functions_in(proc_ + "/" + std::to_string(pid) + "/root" + path, offsets);
     for (const std::uint64_t offset : offsets) functions_[{path, offset}] = std::move(found[offset]);
   }
 }

@@ -44,6 +44,9 @@ struct StackFrame {
 // Names the frames of processes of this user. Each place is looked up once.
 class SymbolNames {
  public:
+  // `proc`: the folder with the entries of the processes; "" if there is none, and all functions are unknown.
+  explicit SymbolNames(std::string proc = "/proc") : proc_(std::move(proc)) {}
+
   // Looks up the processes and addresses for which frames() will be called, in one pass over each file: a file may have
   // half a million symbols, and only a few hundred places are needed.
   void resolve(const std::vector<std::pair<int, std::vector<std::uint64_t>>>& stacks);
@@ -54,6 +57,7 @@ class SymbolNames {
   using Place = std::pair<std::string, std::uint64_t>;  // a file and an offset in it
   std::optional<Place> place_of(int pid, const std::vector<std::uint64_t>& addresses, std::size_t i);
 
+  const std::string proc_;
   std::map<int, std::vector<MappedFile>> files_;  // by process
   std::map<Place, std::string> functions_;
 };

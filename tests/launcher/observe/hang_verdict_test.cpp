@@ -84,10 +84,9 @@ TEST_CASE("Hang verdict: what the missing rank has under way in another group is
   hold(ranks[1], Phase::kOther);
   ranks[1].progress->groups.push_back({.path = "python/group 1/", .rank = 1, .size = 3});
   ranks[1].progress->collectives.push_back({.index = 20, .number = 0, .group = 1, .signature = "barrier"});
-  CHECK_THAT(
-      diagnose_hang(ranks, kNow).sentence,
-      ContainsSubstring("rank 1 has not entered all_reduce #12 of 8 bytes") &&
-          ContainsSubstring("between two phases for 121 s, with barrier #0 in group 1 under way; ranks 0 and 2"));
+  CHECK_THAT(diagnose_hang(ranks, kNow).sentence,
+             ContainsSubstring("rank 1 has not entered all_reduce #12 of 8 bytes") &&
+                 ContainsSubstring("between phases for 121 s, with barrier #0 in group 1 under way; ranks 0 and 2"));
 }
 
 // `rank` is in a message.
@@ -265,8 +264,8 @@ TEST_CASE("Hang verdict: before training the rank that has not come to the store
   CHECK(verdict.culprits == std::vector{2});
   CHECK(verdict.waiter == 0);
   CHECK(verdict.sentence ==
-        "rank 2 has no connection to the job's store, where ranks 0, 1 and 3 wait for all to connect; it has reported "
-        "no phase for 121 s");
+        "rank 2 has no connection to the job's store, where ranks 0, 1 and 3 wait for all to connect; it has been in "
+        "start for 121 s");
   ranks[2].at_store.reset();
   ranks[2].ended = "exited with status 0";
   CHECK_THAT(diagnose_hang(ranks, kNow).sentence, ContainsSubstring("it has ended (exited with status 0)"));
@@ -412,6 +411,36 @@ TEST_CASE("Hang report: a table of all ranks, then who is to blame, then stacks"
         "ddprun: rank 1 has not entered all_reduce #5 of 1.0 MB (step 812); it has been in data for 121 s; rank 0 "
         "waits for it\n"
         "  stack of rank 1:\n    #0 main (train+0x12)\n");
+}
+
+TEST_CASE("Hang report: a rank that has ended is in no phase since any time, and the phase before the first is start") {
+  auto ranks = job(3, 5, "all_reduce (sum) of Float [250, 1000]");
+  ranks[1].ended = "exited with status 3";
+  ranks[2].progress->phase = Phase::kStart;
+  ranks[2].progress->phase_name = ddp::progress::name_of(Phase::kStart);
+  CHECK(rank_table({ranks[1], ranks[2]}, kNow) ==
+        "  rank  host  phase     since  step  collective                  process\n"
+        "  1     node  backward         812   in all_reduce #5 of 1.0 MB  exited with status 3\n"
+        "  2     node  start     121 s  812   in all_reduce #5 of 1.0 MB  sleeping\n");
+}
+
+TEST_CASE("Hang verdict: a newline in the name of a phase is a blank in both sentences") {
+  auto ranks = job(2, 5, "all_reduce (sum) of Float [250, 1000]");
+  hold(ranks[1], Phase::kUser);
+  ranks[1].progress->phase_name = "a\nb";
+  const Verdict verdict = diagnose_hang(ranks, kNow);
+  CHECK_THAT(verdict.sentence, ContainsSubstring("it has been in a b for 121 s"));
+  CHECK_THAT(verdict.lasting_sentence, ContainsSubstring("it has been in a b since "));
+}
+
+TEST_CASE("Hang verdict: the lasting sentence has clock times, in which the other has durations") {
+  auto ranks = job(2, 5, "all_reduce (sum) of Float [250, 1000]");
+  hold(ranks[1], Phase::kStart);
+  ranks[1].progress->phase_name = ddp::progress::name_of(Phase::kStart);
+  const Verdict verdict = diagnose_hang(ranks, kNow);
+  CHECK_THAT(verdict.sentence, ContainsSubstring("; it has been in start for 121 s; rank 0 waits for it"));
+  CHECK_THAT(verdict.lasting_sentence,
+             Catch::Matchers::Matches(".*; it has been in start since ([0-9-]+ )?[0-9:]+; rank 0 waits for it"));
 }
 
 TEST_CASE("Collective text: what signatures say") {

@@ -70,7 +70,7 @@ class PythonHangs(LauncherTest):
                 # All steps before the fault have ended, and of the fault's step the optimizer's, but for the loader.
                 steps = 3 if fault == "worker" else 4
                 self.assertRegex(report, rf"ddprun: rank 1 has not entered all_reduce #\d+( of 8 bytes)? \(step {steps}\);.* wait for it")
-                where = "data" if fault == "worker" else "between two phases"
+                where = "data" if fault == "worker" else "between phases"
                 self.assertRegex(report, rf"it has been (in )?{where} for")
                 self.check_line(fault, report)
 

@@ -289,7 +289,10 @@ class Status(LauncherTest):
             status, _, err = self.ask(*words)
             self.assertEqual(status, 125, words)
             self.assertIn("expected ddprun status [JOB] [--json]", err)
-        for words in [("stack", "--json"), ("stack", "cifar", "x")]:
+        for words in [("status", ""), ("top", "")]:  # a variable of a script may be empty
+            self.assertEqual(self.ask(*words)[0], 125, words)
+        self.assertEqual(self.ask("timeline", "stop", "")[0], 125)
+        for words in [("stack", "--json"), ("stack", "cifar", "x"), ("stack", ""), ("stack", "cifar", "")]:
             status, _, err = self.ask(*words)
             self.assertEqual(status, 125, words)
             self.assertIn("expected ddprun stack [JOB] [RANK ...]", err)
@@ -408,7 +411,8 @@ class Status(LauncherTest):
         self.assertAlmostEqual(hang["since"], hang["reported"] - 0.5, delta=60)
         for word in ("status", "top"):
             self.assertRegex(self.ask(word)[1].splitlines()[1],
-                             r"^no rank has made progress for .*; found at \d\d:\d\d:\d\d: rank 1 has not entered .*rank 0 waits for it$")
+                             r"^no rank has made progress for [^;]*: rank 1 has not entered .*; it has been in data since "
+                             r"\d\d:\d\d:\d\d; rank 0 waits for it$")
         self.assertRegex(metrics(), r'(?m)^ddprun_hang\{run="cifar",host="[^"]+"\} 1$')
         self.assertRegex(metrics(), r'(?m)^ddprun_hang_cause\{run="cifar",rank="1",host="[^"]+"\} 1$')
         self.assertRegex(metrics(), r'(?m)^ddprun_hang_cause\{run="cifar",rank="0",host="[^"]+"\} 0$')
@@ -417,10 +421,16 @@ class Status(LauncherTest):
             self.assertRegex(file.read(), rf"^cifar\|stopped\|1\|{int(hang['since'])}\|rank 1 has not entered .*\n$")
         with open(events, encoding="utf-8") as file:
             event = next(each for each in map(json.loads, file) if each["event"] == "hang")
-        self.assertEqual((event["kind"], event["ranks"], event["waiting_rank"], event["message"]), ("stopped", [1], 0, hang["message"]))
+        self.assertEqual((event["kind"], event["ranks"], event["waiting_rank"]), ("stopped", [1], 0))
+        # The event is of that moment; the document's sentence remains true.
+        self.assertEqual(re.sub(r"for [\d.]+ s", "at", event["message"]), re.sub(r"since [\d:]+", "at", hang["message"]))
         self.assertAlmostEqual(event["since"], hang["since"], delta=0.001)
         os.kill(next(pid for pid in job.members() if process_state(pid) == "T"), signal.SIGCONT)
         wait_until(lambda: self.documents()[0]["hang"] is None, "the end of the hang")
+        with open(events, encoding="utf-8") as file:
+            end = next(each for each in map(json.loads, file) if each["event"] == "hang_over")
+        self.assertEqual((end["ranks"], end["since"]), ([1], event["since"]))
+        self.assertAlmostEqual(end["seconds"], end["time"] - end["since"], delta=0.1)
         self.assertNotIn("no rank has made progress", self.ask("status")[1])
         self.assertRegex(metrics(), r'(?m)^ddprun_hang\{.*\} 0$')
         self.assertNotRegex(metrics(), r'(?m)^ddprun_hang_cause\{.*\} 1$')
@@ -431,6 +441,7 @@ class Status(LauncherTest):
                                       f"sleep 1; ps -o pid= -C sleep | wc -l > {seen}; echo what the command prints", "sleep", "600")
         self.assertEqual(status, 124, err)
         self.assertIn("what the command prints", err)
+        self.assertIn("ddprun: stopped because no rank made progress; the report above names the cause\n", err)
         with open(seen, encoding="utf-8") as file:
             self.assertGreaterEqual(int(file.read()), 2)
 
@@ -466,9 +477,73 @@ class Status(LauncherTest):
                    and len(self.documents()[0]["ranks"]) == 2, "the ranks")
         status, out, err = self.ask("stack")
         self.assertEqual((status, err), (0, ""))
-        self.assertRegex(out, r"\Aranks 0 and 1, main thread, sleeping.*:\n    no stack: its program has no handler for signal \d+\n\Z")
+        self.assertRegex(out, r"\Aranks 0 and 1, main thread, sleeping.*:\n    no stack: it does not use ddprun's library\n\Z")
         self.assertTrue(all(rank["runs"] for rank in self.documents()[0]["ranks"]))
         self.assertIsNone(job.process.poll())
+
+    def test_a_rank_that_has_ended_is_named_instead_of_its_stack(self):
+        job = self.start("-n", "3", "sh", "-c", "[ $RANK = 0 ] || exit 0; exec sleep 600", environment=self.variables)
+        wait_until(lambda: self.documents() and [rank["runs"] for rank in self.documents()[0]["ranks"]] == [True, False, False],
+                   "the end of two ranks")
+        status, out, err = self.ask("stack", str(job.process.pid), "1")
+        self.assertEqual((status, out, err), (1, "", "ddprun: rank 1 has ended normally\n"))
+        for ranks in ((), ("0", "1", "2")):
+            status, out, err = self.ask("stack", str(job.process.pid), *ranks)
+            self.assertEqual((status, err), (0, ""))
+            self.assertRegex(out, r"(?s)\Arank 0, main thread, .*\nranks 1 and 2 have ended normally\n\Z")
+
+    def test_an_ended_rank_is_in_its_phase_since_no_time(self):
+        self.start("-n", "2", "sh", "-c", "[ $RANK = 0 ] || exit 0; exec sleep 600", environment=self.variables)
+        wait_until(lambda: self.documents() and [rank["runs"] for rank in self.documents()[0]["ranks"]] == [True, False], "the end of rank 1")
+        for word in ("status", "top"):
+            self.assertRegex(self.ask(word)[1], r"(?m)^  1 +\S+ +\? +\? +\? +ended normally$")
+
+    def test_while_a_restart_is_waited_for_that_is_said(self):
+        self.start("-n", "1", "--max_restarts", "1", "--restart_backoff", "60", "false", environment=self.variables)
+        wait_until(lambda: self.documents() and self.documents()[0]["restart_in_seconds"], "the wait")
+        for word in ("status", "top"):
+            self.assertRegex(self.ask(word)[1].splitlines()[1], r"^waits [\d.]+ s before restart 1$")
+
+    def namespaced(self, *options):
+        """A job that hangs in a PID namespace; its runtime folder is seen from outside."""
+        unshare = ["--pid", "--fork", "--kill-child", *options]
+        if subprocess.run(["unshare", *unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no PID namespace can be made here")
+        job = self.start(*unshare, DDPRUN, "-n", "2", PROGRAM, self.folder, "--fault", "sleep_data", "--rank", "1", "--at", "3",
+                         program="unshare", environment=self.variables)
+        wait_until(lambda: self.documents() and all(rank.get("step", 0) == 3 for rank in self.documents()[0]["ranks"]), "the fault")
+        return job
+
+    def test_functions_have_names_in_a_job_of_another_pid_namespace(self):
+        self.namespaced("--mount-proc")
+        status, out, err = self.ask("stack")
+        self.assertEqual((status, err), (0, ""))
+        self.assertRegex(out, r"(?m)^rank 1, main thread, .*:\n    #0 [^\n]*\n(    #.*\n)*    #\d+ .*Rank::train\(")
+
+    def test_a_stopped_ddprun_of_another_pid_namespace_is_named_by_its_number_here(self):
+        job = self.namespaced("--mount-proc")
+        supervisor = job.children_of(job.supervisor())[0]  # below unshare
+        os.kill(supervisor, signal.SIGSTOP)
+        status, out, err = self.ask("status")
+        self.assertEqual((status, out), (1, ""))
+        self.assertEqual(err, f"ddprun: ddprun 1 does not answer: its process {supervisor} is stopped by a signal; its ranks may continue; "
+                              f"`kill -CONT {supervisor}` resumes it\n")
+
+    def test_without_a_view_of_its_pid_namespace_it_is_said_why_there_are_no_names(self):
+        self.namespaced("--mount-proc")
+        hidden = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", DDPRUN, "stack"], env=dict(os.environ, **self.variables),
+                                capture_output=True, text=True, timeout=60)
+        self.assertEqual(hidden.returncode, 0, hidden.stderr)
+        self.assertRegex(hidden.stdout, r"\Ano function names: the job runs in another PID namespace; run ddprun stack there\nrank")
+        self.assertRegex(hidden.stdout, r"(?m)^    #0 0x[0-9a-f]+$")
+
+    def test_of_a_python_that_cannot_be_read_is_said_how_it_prints_its_stack(self):
+        program = self.path("python3")  # as far as its name says
+        shutil.copy(shutil.which("sleep"), program)
+        self.start("--no_python", program, "600", environment=self.variables)
+        wait_until(lambda: self.documents() and self.documents()[0]["ranks"] and self.documents()[0]["ranks"][0].get("process"), "the rank")
+        self.assertRegex(self.ask("stack")[1], r"\n    no stack: ddprun cannot read those of this Python; after "
+                                               r"faulthandler\.register\(\d+, all_threads=True\) it prints them itself\n\Z")
 
     def test_stacks_of_64_ranks_are_shown_and_all_continue(self):
         self.start_training(ranks=64, arguments=("--step_time", "0.05"))

@@ -146,7 +146,7 @@ std::set<pid_t> JobWatch::store_users(const std::vector<pid_t>& pids) const {
 }
 
 void JobWatch::on_hang(const HangReport& report, const std::vector<RankView>& views) {
-  const Hang& hang = job_.findings.begin_hang(report, std::chrono::system_clock::now());
+  const Hang& hang = job_.findings.begin_hang(report, report.found);
   events_.hang(job_.attempt, hang);
   keep_flight_records(views);
   has_record_ = options_.on_hang != Options::OnHang::kReport;

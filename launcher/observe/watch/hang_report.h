@@ -23,9 +23,10 @@ struct RankStack {
 
 struct HangReport {
   Verdict verdict{};
-  std::chrono::microseconds idle{};  // how long no rank has made progress
-  bool is_shown_elsewhere = false;   // node 0 prints the table
-  std::vector<RankView> views{};     // the ranks of the table
+  std::chrono::microseconds idle{};               // how long no rank had made progress
+  std::chrono::system_clock::time_point found{};  // when this node learned of it; the stacks take more time
+  bool is_shown_elsewhere = false;                // node 0 prints the table
+  std::vector<RankView> views{};                  // the ranks of the table
 };
 
 // Returns the text of the report. Only its first line and its sentence begin with "ddprun: ".

@@ -267,6 +267,7 @@ void HangWatch::report(const HangReport& report) {
   if (is_printed_) return;
   is_reported_ = is_printed_ = true;
   report_ = report;
+  report_.found = std::chrono::system_clock::now();
   const auto wanted = begin_report();
   if (report_.views.empty() && !report_.is_shown_elsewhere) report_.views = views_;
   timer_.cancel();

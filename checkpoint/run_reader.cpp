@@ -23,6 +23,7 @@
 #include "checkpoint/safetensors_bytes.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp {
@@ -127,7 +128,7 @@ void map_run(storage::FileSystem& file_system, const std::filesystem::path& fold
   }
   if (std::filesystem::status(folder, ignored).type() == std::filesystem::file_type::not_found)
     throw std::runtime_error("there is no " + folder.string());
-  const auto what = std::filesystem::exists(folder / storage::kManifestName) ? "" : describe_unsupported_folder(folder);
+  const auto what = storage::is_there(folder / storage::kManifestName) ? "" : describe_unsupported_folder(folder);
   if (!what.empty()) throw std::runtime_error(folder.string() + " is not a checkpoint of ddprun: " + what);
   auto opened = storage::open_checkpoint(file_system, folder);
   run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};

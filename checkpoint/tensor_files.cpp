@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -236,7 +237,8 @@ StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path
 StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key) {
   storage::FileSystem file_system;
   if (is_sharded_folder(file_system, path)) return open_sharded_model(file_system, path, key);
-  if (std::filesystem::is_directory(path)) return open_tensors(model_file(file_system, path), key);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return open_tensors(model_file(file_system, path), key);
   if (is_sharded_index(path)) return select_entry(open_shards(path), key);
   return open_file(path, key);
 }

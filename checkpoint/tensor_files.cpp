@@ -155,7 +155,7 @@ StoredTensors open_sharded_model(storage::FileSystem& file_system, const std::fi
   const auto opened = open_sharded_folder(file_system, folder);
   const auto part = opened.parts.find("model.safetensors");
   if (part == opened.parts.end()) throw std::runtime_error(folder.string() + " holds no model");
-  ChunkedTensors chunks(file_system, *part->second, folder);
+  ChunkedTensors chunks(file_system, *part->second, folder, part->first);
   auto stored = select_entry(chunks.described(), key);
   for (auto& [name, tensor] : stored.tensors) tensor = chunks.request(tensor);
   chunks.read();

@@ -249,6 +249,18 @@ class PythonDamageTest(unittest.TestCase):
         moved = (run / "step-00000004").rename(self.folder / "best")
         self.assertEqual(self.verify(moved)[0], 0)
 
+    def test_what_is_in_the_place_of_a_shard_is_named_with_rank_and_tensor(self):
+        for name, make in (("fifo", os.mkfifo), ("directory", pathlib.Path.mkdir), ("loop", lambda path: path.symlink_to(path.name)),
+                           ("device", lambda path: path.symlink_to("/dev/zero"))):
+            run = self.damaged(name, lambda folder: replaced(folder / SECOND, make))
+            self.falls_back(name, run, rf"{SECOND} \(rank 1's part\) cannot be read: .*; it holds a part of '(weight|bias)'")
+            self.verify_refuses(name, run, rf"{SECOND} \(rank 1's part\) is not a regular file; it held a part of '(weight|bias)'")
+
+    def test_hugging_face_s_folder_holds_the_model_alone_and_the_tool_says_so(self):
+        result = subprocess.run([TOOL, "convert", self.good / "step-00000004", self.folder / "hf", "--to", "safetensors"],
+                                capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+        self.assertIn("left out optimizers, which need a .pt file, --to dcp or --to checkpoint (1): the main one\n", result.stderr)
+
     def test_what_a_file_held_is_named_by_its_kind(self):
         for name, what in (("trainer.json", "the values"), ("scaler.state", "the state of scaler"), ("ranks.safetensors", "random generators"),
                            ("block-checksums.txt", "checksums of the other files' blocks")):

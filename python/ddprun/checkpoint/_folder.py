@@ -43,7 +43,8 @@ def opened(folder: pathlib.Path, verify=True, files=None):
             except FileNotFoundError:
                 raise DamagedCheckpoint(f"{folder / name}{owner(name)} is missing; it holds {content_of_lost(folder, manifest['files'], name)}") from None
             except OSError as error:
-                refuse_unread(error, f"{folder / name} cannot be read: {error.strerror}")
+                held = content_of_lost(folder, manifest["files"], name)
+                refuse_unread(error, f"{folder / name}{owner(name)} cannot be read: {error.strerror}; it holds {held}")
             stack.callback(os.close, descriptor)
             found = os.fstat(descriptor).st_size
             if found != size:

@@ -198,6 +198,10 @@ class PythonDamageTest(unittest.TestCase):
             with self.subTest(name), self.assertWarnsRegex(RuntimeWarning, "skipped a checkpoint: .*step-00000004"):
                 self.assertEqual(ddprun.checkpoint.load(run)["step"], 2)
 
+        moved = (self.folder / "loop/step-00000004").rename(self.folder / "best")
+        with self.assertRaisesRegex(DamagedCheckpoint, "best is not a complete checkpoint: .*MANIFEST.json"):
+            ddprun.checkpoint.load(moved)
+
     def test_checksums_of_blocks_that_are_not_the_files_are_refused(self):
         def lines(change):
             def damage(folder):

@@ -40,8 +40,8 @@ _OF_RANK = re.compile(r"rank\.(\d{1,7})\.(\w+)\.(.+)")
 def load(path, *, verify=True):
     """Everything that a checkpoint holds, as a dict; what it lacks is absent.
 
-    `path` is a run's folder (its newest whole checkpoint), a step-... folder, or a .pt file. `verify` compares every byte
-    of a folder with its checksum. 'model' (of several models see model_part()), 'optimizer', 'scaler' and 'scheduler' are ready for load_state_dict(), and so are
+    `path` is a run's folder (its newest whole checkpoint, with a warning for each newer one that is skipped), a step-... folder, or
+    a .pt file. `verify` compares every byte of a folder with its checksum. 'model' (of several models see model_part()), 'optimizer', 'scaler' and 'scheduler' are ready for load_state_dict(), and so are
     those in 'optimizers' by name, and 'sampler' for DistributedSampler's here; 'rng' is a list of every rank's generators
     for set_rng_state(); 'step', 'world_size', 'metrics' and 'values' are plain; 'shared' and 'per_rank' are bytes of the C++
     program's own objects. May be called beside a program that saves there: what is removed meanwhile is passed over.
@@ -51,7 +51,7 @@ def load(path, *, verify=True):
     _refuse_other(path)
     if not path.is_dir():
         return torch.load(path, map_location="cpu", weights_only=True)
-    if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
+    if folders.is_checkpoint(path):
         return _load_folder(path, verify)
     return _newest(path, lambda folder: _load_folder(folder, verify))
 
@@ -123,7 +123,7 @@ def load_sharded(path, *, model=None, optimizer=None, optimizers=None, verify=Tr
     ranks = sharded.Ranks(group)
     named = {**({"": optimizer} if optimizer is not None else {}), **(optimizers or {})}
     path = pathlib.Path(path)
-    is_one = (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name)
+    is_one = folders.is_checkpoint(path)
     candidates = [path] if is_one else ranks.first(lambda: folders.steps(path))
     damages = []
     for folder in candidates:
@@ -210,7 +210,7 @@ def flat_optimizer_state(path, name="", *, verify=True):
     for set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(flatten_optimizer_state_dict=True)).
     Parameters go by the model's names. Raises ValueError for a state whose parameters have only numbers."""
     path = pathlib.Path(path)
-    if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
+    if folders.is_checkpoint(path):
         return _flat_optimizer_of(path, name, verify)
     return _newest(path, lambda folder: _flat_optimizer_of(folder, name, verify))
 

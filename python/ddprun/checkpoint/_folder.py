@@ -82,8 +82,9 @@ def _damaged_tensors(paths, files, name):
     return tensors and f"; the first damaged bytes hold {tensors}"
 
 
-def is_checkpoint_name(name):
-    return STEP.match(name) is not None
+def is_checkpoint(folder):
+    """Whether it is the folder of one checkpoint, by its name or its manifest, however damaged."""
+    return STEP.match(folder.name) is not None or os.path.lexists(folder / MANIFEST)
 
 
 def _identity(folder):

@@ -88,7 +88,7 @@ class CheckpointFiles {
   StoredPart part_of(const std::string& name) {
     const auto found = folder_->parts.find(name);
     if (found == folder_->parts.end()) throw std::runtime_error(path_.string() + " holds no " + name);
-    auto& chunks = chunks_.emplace_back(file_system_, *found->second, path_);
+    auto& chunks = chunks_.emplace_back(file_system_, *found->second, path_, name);
     return {.stored = chunks.described(), .chunks = &chunks};
   }
 

@@ -207,7 +207,8 @@ LoadedCheckpoint CheckpointManager::load(const std::filesystem::path& folder, co
   Failure failure;
   if (auto loaded = restore({folder}, state, options, failure)) return *loaded;
   static_cast<void>(failure_of([&] {  // a folder that cannot be listed is not the folder of a run
-    if (!std::filesystem::is_directory(folder)) return;
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(folder, ignored)) return;
     const auto inside = storage::list_checkpoints(*options_.file_system, folder);
     if (inside.empty()) return;
     failure.text =
@@ -237,8 +238,7 @@ std::optional<LoadedCheckpoint> CheckpointManager::restore(const std::vector<std
     const auto cannot_load = "cannot load from " + folder.string() + ": ";
     if (unusable.kind == FailureKind::kShortage) throw_if_failed(unusable, cannot_load);
     if (unusable) {
-      std::error_code ignored;
-      const bool is_gone = !std::filesystem::exists(folder, ignored);  // removed while it was read
+      const bool is_gone = !storage::is_there(folder);  // removed while it was read
       if (writer_ && folders.size() > 1 && !is_gone) options_.notify("skipped: " + unusable.text);
       failures += unusable;
       continue;

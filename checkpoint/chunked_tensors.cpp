@@ -23,9 +23,10 @@ namespace ddp {
 
 using safetensors::quote_name;
 
-ChunkedTensors::ChunkedTensors(storage::FileSystem& file_system, const ChunkedPart& part, std::filesystem::path folder)
+ChunkedTensors::ChunkedTensors(storage::FileSystem& file_system, const ChunkedPart& part, std::filesystem::path folder,
+                               const std::string& part_name)
     : file_system_(file_system), part_(part), folder_(std::move(folder)) {
-  described_.source = folder_.string();
+  described_.source = folder_.string() + " (" + part_name + ")";
   described_.metadata = part.catalog.metadata;
   for (const auto& [name, tensor] : part.catalog.tensors) {
     const auto dtype = scalar_type_of_python_name(tensor.dtype);

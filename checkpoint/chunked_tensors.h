@@ -24,8 +24,9 @@ namespace ddp {
 /// Borrows the part.
 class ChunkedTensors {
  public:
-  /// `folder` is for messages. Reads tensors without dimensions at once; throws as read().
-  ChunkedTensors(storage::FileSystem& file_system, const ChunkedPart& part, std::filesystem::path folder);
+  /// `folder` and `part_name` are for messages. Reads tensors without dimensions at once; throws as read().
+  ChunkedTensors(storage::FileSystem& file_system, const ChunkedPart& part, std::filesystem::path folder,
+                 const std::string& part_name);
 
   /// All tensors of the catalog, without values but for those without dimensions: meta tensors. Throws
   /// std::runtime_error for a dtype that C++ does not have.

@@ -351,6 +351,15 @@ std::unique_ptr<LoadedOptimizerState> read_optimizer_state(const StoredTensors& 
                                                            const LoadOptions& options) {
   const auto saved = saved_optimizer(stored);
   if (!saved) {
+    const auto is_state = [&](const auto& item) {
+      return item.first.starts_with("state.") && model.count(item.first) == 0;
+    };
+    if (std::ranges::any_of(stored.tensors, is_state)) {
+      fail(stored,
+           std::string("its tensors are an optimizer's states, but the metadata ") + kOptimizerKey +
+               ", which hold the hyper-parameters, are missing: a program that does not know them has written or "
+               "changed the file; choose another checkpoint, or load the model alone");
+    }
     const auto skipped = list_skipped(stored);
     fail(stored, "it holds no optimizer state; load it for the model alone, or choose a checkpoint with one" +
                      (skipped.empty() ? "" : "; not read: " + skipped));

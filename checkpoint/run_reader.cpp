@@ -23,6 +23,7 @@
 #include "checkpoint/safetensors_bytes.h"
 #include "checkpoint/storage/damage.h"
 #include "checkpoint/storage/folder_names.h"
+#include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/verified_files.h"
 
 namespace ddp {
@@ -127,7 +128,7 @@ void map_run(storage::FileSystem& file_system, const std::filesystem::path& fold
   }
   if (std::filesystem::status(folder, ignored).type() == std::filesystem::file_type::not_found)
     throw std::runtime_error("there is no " + folder.string());
-  const auto what = std::filesystem::exists(folder / storage::kManifestName) ? "" : describe_unsupported_folder(folder);
+  const auto what = storage::is_there(folder / storage::kManifestName) ? "" : describe_unsupported_folder(folder);
   if (!what.empty()) throw std::runtime_error(folder.string() + " is not a checkpoint of ddprun: " + what);
   auto opened = storage::open_checkpoint(file_system, folder);
   run = {.manifest = std::move(opened.manifest), .files = std::move(opened.files)};
@@ -262,7 +263,7 @@ void PreparedRun::refuse_missing(const ReceivedRun& run, const std::string& file
 // The tensors of a part, whole or in chunks.
 std::optional<StoredPart> PreparedRun::find_part(const ReceivedRun& run, const std::string& file) {
   if (const auto found = run.chunked.find(file); found != run.chunked.end()) {
-    auto& chunks = chunks_.emplace_back(file_system_, *found->second, folder_);
+    auto& chunks = chunks_.emplace_back(file_system_, *found->second, folder_, file);
     return StoredPart{.stored = chunks.described(), .chunks = &chunks};
   }
   const auto* bytes = find(run, file);
@@ -300,7 +301,8 @@ void PreparedRun::prepare_model(const ReceivedRun& run, const TrainingState& sta
 void PreparedRun::prepare_objects(const ReceivedRun& run, const TrainingState& state) {
   for (const auto& [file, object] : shared_objects(state)) {
     const auto* bytes = find(run, file, object.may_be_missing());
-    if (bytes != nullptr) objects_.push_back({.target = object, .value = std::string(bytes->view)});
+    if (bytes != nullptr)
+      objects_.push_back({.target = object, .source = (folder_ / file).string(), .value = std::string(bytes->view)});
   }
 }
 
@@ -330,8 +332,9 @@ void PreparedRun::prepare_rank_objects(const ReceivedRun& run, const TrainingSta
       continue;
     }
     const auto& value = found->second;
-    objects_.push_back(
-        {.target = object, .value = std::string(static_cast<const char*>(value.const_data_ptr()), value.nbytes())});
+    objects_.push_back({.target = object,
+                        .source = stored.source + ": " + full_name,
+                        .value = std::string(static_cast<const char*>(value.const_data_ptr()), value.nbytes())});
     if (name == "rng.cpu") result_.rng_restored = true;
   }
 }
@@ -343,7 +346,8 @@ void PreparedRun::apply_objects() {
   for (auto& object : objects_) object.before = object.target.save();
   for (auto& object : objects_) {
     ++objects_touched_;  // counted first: a load() that fails may have changed the object
-    object.target.load(object.value);
+    const auto failure = failure_of([&] { object.target.load(object.value); });
+    throw_if_failed(failure, object.source + ": ");
   }
 }
 

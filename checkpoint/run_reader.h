@@ -62,6 +62,7 @@ class PreparedRun {
  private:
   struct Object {
     Stateful target{};
+    std::string source{};  // for errors: the file and the name in it
     std::string value{};
     std::string before{};
   };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -154,7 +155,7 @@ StoredTensors open_sharded_model(storage::FileSystem& file_system, const std::fi
   const auto opened = open_sharded_folder(file_system, folder);
   const auto part = opened.parts.find("model.safetensors");
   if (part == opened.parts.end()) throw std::runtime_error(folder.string() + " holds no model");
-  ChunkedTensors chunks(file_system, *part->second, folder);
+  ChunkedTensors chunks(file_system, *part->second, folder, part->first);
   auto stored = select_entry(chunks.described(), key);
   for (auto& [name, tensor] : stored.tensors) tensor = chunks.request(tensor);
   chunks.read();
@@ -236,7 +237,8 @@ StoredTensors view_safetensors(storage::Bytes bytes, const std::filesystem::path
 StoredTensors open_tensors(const std::filesystem::path& path, const std::string& key) {
   storage::FileSystem file_system;
   if (is_sharded_folder(file_system, path)) return open_sharded_model(file_system, path, key);
-  if (std::filesystem::is_directory(path)) return open_tensors(model_file(file_system, path), key);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return open_tensors(model_file(file_system, path), key);
   if (is_sharded_index(path)) return select_entry(open_shards(path), key);
   return open_file(path, key);
 }

@@ -166,6 +166,10 @@ std::string describe_unsupported_folder(const std::filesystem::path& folder) {
   std::filesystem::directory_iterator entry(folder, ignored);
   for (; !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
     if (entry->path().extension() != ".distcp") continue;
+    if (std::filesystem::exists(std::filesystem::symlink_status(folder / ".metadata", ignored))) {
+      return "it has files of torch.distributed.checkpoint (DCP), but their .metadata is not a regular file: copy that "
+             "file from the place where it was saved";
+    }
     return "it has files of torch.distributed.checkpoint (DCP), but not their .metadata, which is written last: the "
            "save did not finish, or the folder was not copied completely";
   }

@@ -29,10 +29,19 @@ using storage::FileSystem;
 
 constexpr std::string_view kEnding = ".safetensors";
 
-// The names of the shards contain the number of ranks, and it must be the manifest's.
+// The names of the shards contain the number of ranks, and it must be the manifest's. A file that would be ignored,
+// because it is of no rank or because its part is there as a whole too, is refused: it may be the one that was meant.
 void check_ranks(const std::filesystem::path& folder, const storage::Manifest& manifest) {
   for (const auto& [name, record] : manifest.files) {
+    if (shards::is_of_no_rank(name)) {
+      storage::throw_damaged(
+          folder, std::string(storage::kManifestName) + " lists " + name + ", which is not the file of any rank");
+    }
     const auto shard = shards::parse_shard_file_name(name);
+    if (shard && manifest.files.contains(shard->part)) {
+      storage::throw_damaged(folder,
+                             std::string(storage::kManifestName) + " lists both " + shard->part + " and " + name);
+    }
     if (!shard || shard->ranks == manifest.world_size) continue;
     storage::throw_damaged(folder, std::string(storage::kManifestName) + " has world_size " +
                                        std::to_string(manifest.world_size) + ", but " + name + " is of " +
@@ -44,11 +53,18 @@ void check_ranks(const std::filesystem::path& folder, const storage::Manifest& m
 bool check_shard_size(FileSystem& file_system, const std::filesystem::path& folder,
                       const std::vector<std::string>& files, const std::string& name, const FileRecord& record) {
   const auto path = folder / name;
+  std::error_code ignored;
   uint64_t size = 0;
   try {
     size = file_system.size(file_system.open(path), path);
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::no_such_file_or_directory) return false;
+    const auto status = std::filesystem::status(path, ignored);
+    if (error.code() == std::errc::too_many_symbolic_link_levels ||
+        (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))) {
+      storage::throw_damaged(folder, name + owner(name) + " is not a regular file; it held " +
+                                         shards::content_of_lost(file_system, folder, files, name));
+    }
     storage::throw_read_failure(folder, error);
   }
   if (size == record.size) return true;
@@ -126,8 +142,9 @@ bool is_python_shard(std::string_view name) {
 }  // namespace
 
 bool has_shards(const storage::Manifest& manifest) {
-  return std::ranges::any_of(manifest.files,
-                             [](const auto& item) { return shards::parse_shard_file_name(item.first).has_value(); });
+  return std::ranges::any_of(manifest.files, [](const auto& item) {
+    return shards::parse_shard_file_name(item.first) || shards::is_of_no_rank(item.first);
+  });
 }
 
 bool is_folder_of_shards(const std::filesystem::path& folder) {
@@ -146,7 +163,7 @@ bool is_sharded_folder(FileSystem& file_system, const std::filesystem::path& fol
   if (dcp::is_dcp_folder(folder)) return true;
   refuse_uncommitted(folder);
   if (is_folder_of_shards(folder)) return true;
-  return std::filesystem::exists(folder / storage::kManifestName, ignored) &&
+  return storage::is_there(folder / storage::kManifestName) &&
          has_shards(storage::read_manifest_only(file_system, folder));
 }
 

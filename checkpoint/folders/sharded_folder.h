@@ -36,7 +36,7 @@ struct ShardedFolder {
   std::map<std::string, std::string> skipped{};   ///< names that are not read, and what they are
 };
 
-/// Whether the checkpoint has files that hold chunks.
+/// Whether the checkpoint has files that hold chunks, by their names.
 bool has_shards(const storage::Manifest& manifest);
 
 /// Whether `folder` holds safetensors files that are shards by name, and neither a manifest nor an index.

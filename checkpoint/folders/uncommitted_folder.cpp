@@ -3,23 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <string>
-#include <system_error>
 
 #include "checkpoint/shards/block_checksums.h"
 #include "checkpoint/storage/damage.h"
+#include "checkpoint/storage/inventory.h"
 #include "checkpoint/storage/manifest.h"
 
 namespace ddp {
-namespace {
-
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
-}
-
-}  // namespace
 
 void refuse_uncommitted(const std::filesystem::path& folder) {
+  using storage::is_there;
   constexpr std::array kOwnFiles = {shards::kBlockChecksumsFile, "trainer.json", "ranks.safetensors"};
   const auto has_none = [&] { return !is_there(folder / storage::kManifestName); };
   if (!has_none()) return;

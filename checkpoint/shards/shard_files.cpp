@@ -200,6 +200,25 @@ std::string list_of(std::vector<std::string> files) {
   return detail::joined(files, ", ", title) + (has_more ? " and others" : "");
 }
 
+// Also of a name whose rank is not below the number of ranks.
+std::optional<ShardFileName> parse_any_rank(std::string_view name) {
+  constexpr std::string_view kOf = "-of-";
+  constexpr size_t kLength = 1 + kDigits + kOf.size() + kDigits;
+  if (!name.ends_with(kEnding)) return std::nullopt;
+  name.remove_suffix(kEnding.size());
+  if (name.size() <= kLength) return std::nullopt;
+  const auto stem = name.substr(0, name.size() - kLength);
+  const auto rest = name.substr(stem.size());
+  const auto index = number(rest.substr(1, kDigits));
+  const auto ranks = number(rest.substr(rest.size() - kDigits));
+  if (rest.front() != '-' || rest.substr(1 + kDigits, kOf.size()) != kOf || !index || !ranks) return std::nullopt;
+  return ShardFileName{.part = std::string(stem).append(kEnding), .rank = *index - 1, .ranks = *ranks};
+}
+
+bool is_of_a_rank(const ShardFileName& name) {
+  return name.rank >= 0 && name.rank < name.ranks;
+}
+
 }  // namespace
 
 std::string shard_file_name(const std::string& part, int rank, int ranks) {
@@ -216,18 +235,13 @@ std::string shard_file_name(const std::string& part, int rank, int ranks) {
 }
 
 std::optional<ShardFileName> parse_shard_file_name(std::string_view name) {
-  constexpr std::string_view kOf = "-of-";
-  constexpr size_t kLength = 1 + kDigits + kOf.size() + kDigits;
-  if (!name.ends_with(kEnding)) return std::nullopt;
-  name.remove_suffix(kEnding.size());
-  if (name.size() <= kLength) return std::nullopt;
-  const auto stem = name.substr(0, name.size() - kLength);
-  const auto rest = name.substr(stem.size());
-  const auto index = number(rest.substr(1, kDigits));
-  const auto ranks = number(rest.substr(rest.size() - kDigits));
-  if (rest.front() != '-' || rest.substr(1 + kDigits, kOf.size()) != kOf || !index || !ranks) return std::nullopt;
-  if (*index < 1 || *index > *ranks) return std::nullopt;
-  return ShardFileName{.part = std::string(stem).append(kEnding), .rank = *index - 1, .ranks = *ranks};
+  auto parsed = parse_any_rank(name);
+  return parsed && is_of_a_rank(*parsed) ? parsed : std::nullopt;
+}
+
+bool is_of_no_rank(std::string_view name) {
+  const auto parsed = parse_any_rank(name);
+  return parsed && !is_of_a_rank(*parsed);
 }
 
 std::map<std::string, std::vector<std::string>> shard_files_by_part(const std::set<std::string>& files) {

@@ -35,6 +35,9 @@ std::string shard_file_name(const std::string& part, int rank, int ranks);
 /// The reverse; nullopt for other names.
 std::optional<ShardFileName> parse_shard_file_name(std::string_view name);
 
+/// Whether the name has the form of a shard's, but there is no such rank: "model-00005-of-00004.safetensors".
+bool is_of_no_rank(std::string_view name);
+
 /// A chunk that a rank writes.
 struct ChunkEntry {
   std::string name{};

@@ -76,6 +76,8 @@ void FileSystem::close(FileDescriptor file, const std::filesystem::path& path) {
 FileDescriptor FileSystem::open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file.is_open() && errno == ELOOP)
+    fail("cannot open (replace the symbolic link with what it stands for)", path, ELOOP);
   if (!file.is_open()) fail("cannot open", path, errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("cannot read", path, errno);

@@ -31,11 +31,7 @@ void check_sizes(FileSystem& file_system, const std::filesystem::path& folder, c
   }
 }
 
-// A name whose lookup fails counts neither as present nor as removed.
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
-}
+// A name whose lookup fails does not count as removed.
 bool is_gone(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::symlink_status(path, ignored).type() == std::filesystem::file_type::not_found;
@@ -74,6 +70,11 @@ constexpr int kMaxListings = 20;
 constexpr int64_t kUnreadSequences = 1'000'000;
 
 }  // namespace
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
 
 Manifest read_manifest_only(FileSystem& file_system, const std::filesystem::path& folder) {
   try {

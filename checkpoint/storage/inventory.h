@@ -27,6 +27,10 @@ void check_size(FileSystem& file_system, const FileDescriptor& file, const std::
 void check_checksum(const std::filesystem::path& folder, const std::string& name, const FileRecord& record,
                     uint32_t checksum);
 
+/// Whether the folder has something of this name, even a link that leads nowhere. Does not fail: a name whose lookup
+/// fails counts as absent.
+bool is_there(const std::filesystem::path& path);
+
 /// Reads every file and compares its checksum.
 void verify_files(FileSystem& file_system, const std::filesystem::path& folder, const Manifest& manifest);
 

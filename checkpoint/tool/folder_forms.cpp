@@ -159,7 +159,8 @@ LeftOut write_hugging_face_folder(const TensorSource& source, const std::filesys
   folder.commit();
   if (options.weights_only) return {};
   for (const auto& [name, optimizer] : parts.optimizers) {
-    parts.left_out["optimizers"].push_back(name.empty() ? "the main one" : name);
+    parts.left_out["optimizers, which need a .pt file, --to dcp or --to checkpoint"].push_back(
+        name.empty() ? "the main one" : name);
   }
   parts.left_out.merge(other_contents(source));
   return std::move(parts.left_out);

@@ -7,6 +7,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "base/joined.h"
 #include "base/tool_status.h"
@@ -45,7 +46,10 @@ std::string ranks_text(int count) {
 
 // A folder with a checkpoint's name is a checkpoint, even if its manifest is missing.
 bool is_directory_of_checkpoints(const std::filesystem::path& path) {
-  if (!std::filesystem::is_directory(path) || std::filesystem::exists(path / ddp::storage::kManifestName)) return false;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored) || ddp::storage::is_there(path / ddp::storage::kManifestName)) {
+    return false;
+  }
   const auto name = (path / "").lexically_normal().parent_path().filename().string();
   if (ddp::storage::step_of(name)) return false;
   if (!ddp::find_model_in_folder(path) && !ddp::dcp::is_dcp_folder(path) && !ddp::is_folder_of_shards(path)) {
@@ -62,7 +66,7 @@ bool was_removed_or_replaced(ddp::storage::FileSystem& file_system, const ddp::s
   } catch (const ddp::storage::DamagedCheckpoint&) {
     // The folder may have been removed.
   }
-  return !std::filesystem::exists(std::filesystem::symlink_status(entry.folder));
+  return !ddp::storage::is_there(entry.folder);
 }
 
 // The damage of a checkpoint. For a sharded one it names the rank and a tensor, if they are known.
@@ -77,21 +81,30 @@ std::string damage_text(ddp::storage::FileSystem& file_system, const ddp::storag
   }
 }
 
+// What is wrong with the content of a checkpoint; verify() of its folder finds the same. Throws std::system_error for a
+// shortage.
+ddp::storage::Failure content_failure(ddp::storage::FileSystem& file_system,
+                                      const ddp::storage::CheckpointEntry& entry) {
+  try {
+    // It names the tensors in damaged bytes, which the headers alone do not tell.
+    if (ddp::has_shards(entry.manifest)) ddp::verify_sharded_checkpoint(file_system, entry.folder, entry.manifest);
+    TensorSource(entry.folder).check_manifest();
+    return {};
+  } catch (const ddp::storage::DamagedCheckpoint& error) {
+    return ddp::storage::failure_from(error);
+  } catch (const std::system_error& error) {
+    if (ddp::storage::is_resource_shortage(error.code())) throw;
+    return {.kind = ddp::storage::FailureKind::kUnreadable, .text = error.what()};
+  } catch (const std::runtime_error& error) {
+    return {.kind = ddp::storage::FailureKind::kDamaged, .text = error.what()};
+  }
+}
+
 enum class Found { kGood, kDamaged, kGone };
 
 Found list_entry(ddp::storage::FileSystem& file_system, const ddp::storage::CheckpointEntry& entry, bool verify) {
   auto failure = entry.failure;
-  if (!failure && verify) {
-    try {
-      if (ddp::has_shards(entry.manifest)) {
-        ddp::verify_sharded_checkpoint(file_system, entry.folder, entry.manifest);
-      } else {
-        ddp::storage::verify_files(file_system, entry.folder, entry.manifest);
-      }
-    } catch (const ddp::storage::DamagedCheckpoint& error) {
-      failure = ddp::storage::failure_from(error);
-    }
-  }
+  if (!failure && verify) failure = content_failure(file_system, entry);
   std::printf("step %" PRId64 ": ", entry.step);
   if (failure && was_removed_or_replaced(file_system, entry)) {
     std::printf("removed or replaced while it was being read\n");

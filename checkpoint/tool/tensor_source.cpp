@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include <ddprun/detail/checkpoint/storage/mapped_file.h>
@@ -27,17 +30,21 @@
 namespace ddp::tool {
 namespace {
 
+std::optional<int64_t> step_of_folder(const std::filesystem::path& path) {
+  return storage::step_of((path / "").lexically_normal().parent_path().filename().string());
+}
+
 // One that has a checkpoint's name is a checkpoint, though its manifest be lost.
 bool is_checkpoint_folder(const std::filesystem::path& path) {
-  const auto name = (path / "").lexically_normal().parent_path().filename().string();
-  return std::filesystem::exists(path / storage::kManifestName) || storage::step_of(name).has_value();
+  return storage::is_there(path / storage::kManifestName) || step_of_folder(path);
 }
 
 }  // namespace
 
 TensorSource::TensorSource(const std::filesystem::path& path, const std::string& key) : path_(path) {
   auto file = path;
-  if (std::filesystem::is_directory(path)) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
     if (!dcp::is_dcp_folder(path)) refuse_uncommitted(path);
     const auto found = find_model_in_folder(path);
     if (!found || is_checkpoint_folder(path)) {
@@ -204,11 +211,19 @@ void TensorSource::read_small_tensors() {
   }
 }
 
-void TensorSource::verify() {
-  if (const auto ranks = files_.find(std::string(kRanksFile)); ranks != files_.end() && manifest_) {
+void TensorSource::check_manifest() const {
+  if (manifest_ == nullptr) return;
+  if (const auto step = step_of_folder(path_); step && *step != manifest_->step) {
+    storage::throw_damaged(path_, "its manifest belongs to step " + std::to_string(manifest_->step));
+  }
+  if (const auto ranks = files_.find(std::string(kRanksFile)); ranks != files_.end()) {
     const auto path = (path_ / kRanksFile).string();
     for (const auto& tensor : ranks->second.tensors) check_rank_name(path, tensor.name, manifest_->world_size);
   }
+}
+
+void TensorSource::verify() {
+  check_manifest();
   if (sharded_ == nullptr) return;
   storage::FileSystem file_system;
   if (manifest_ != nullptr) {

@@ -45,6 +45,9 @@ class TensorSource {
   const char* kind() const { return kind_; }
   /// Reads what was not read yet and compares it with its checksums. Throws as the constructor.
   void verify();
+  /// What the files of a checkpoint do not tell: whether its folder and its states of ranks are those of its manifest.
+  /// Throws storage::DamagedCheckpoint, or std::runtime_error naming the file.
+  void check_manifest() const;
   /// Whether every byte was compared with a checksum, after verify().
   bool has_checksums() const { return has_checksums_; }
   /// Files that hold tensors, by name. A single file's model and main optimizer have the name "", what else a .pt file

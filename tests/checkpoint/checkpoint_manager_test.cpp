@@ -13,8 +13,11 @@
 #include <vector>
 
 #include <ddprun/checkpoint/checkpoint_manager.h>
+#include <ddprun/checkpoint/safetensors.h>
 #include <ddprun/comm/collectives.h>
 
+#include "base/crc32c.h"
+#include "checkpoint/storage/manifest.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/manager_runs.h"
 #include "tests/checkpoint/nets.h"
@@ -224,8 +227,39 @@ TEST_CASE("CheckpointManager: when one rank's state does not fit no rank changes
   UNSCOPED_INFO("all ranks must get the same text");
   CHECK(messages.different().size() == 2);
   CHECK_THAT(messages.different(),
-             UnorderedElementsAre(ContainsSubstring("on rank 2: ") && ContainsSubstring("the counter refuses"),
-                                  ContainsSubstring("on rank 1: ") && ContainsSubstring("does not fit the model")));
+             UnorderedElementsAre(
+                 ContainsSubstring("on rank 2: ") && ContainsSubstring("shared-counter.state: the counter refuses"),
+                 ContainsSubstring("on rank 1: ") && ContainsSubstring("does not fit the model")));
+}
+
+TEST_CASE("CheckpointManager: a file whose content does not fit the object is named") {
+  const TemporaryFolder folder;
+  Training run;
+  train(run.net, run.optimizer, 0, 1);
+  Counter counter{.count = 5};
+  const TrainingState state{.model = run.net, .optimizer = run.optimizer, .shared = {{"counter", counter}}};
+  CheckpointManager manager(folder / "run", single_process(), {.notify = [](const std::string&) {}});
+  manager.save(1, state);
+  const auto saved = folder / "run" / "step-00000001";
+  // Writes a file of the checkpoint, and a manifest that fits.
+  const auto replace = [&](const std::string& name, const std::string& content) {
+    auto manifest = storage::parse_manifest(test::read_file(saved / storage::kManifestName));
+    test::write_file(saved / name, content);
+    manifest.files[name] = {.size = content.size(), .crc32c = crc32c(content.data(), content.size())};
+    test::write_file(saved / storage::kManifestName, storage::format_manifest(manifest));
+  };
+  save_safetensors(folder / "stripped", load_safetensors(saved / "optim.safetensors"));
+  const auto whole = test::read_file(saved / "optim.safetensors");
+  replace("optim.safetensors", test::read_file(folder / "stripped"));
+  CHECK_THROWS_WITH(manager.load(1, state),
+                    ContainsSubstring((saved / "optim.safetensors").string() + ": its tensors are an optimizer's") &&
+                        ContainsSubstring("the metadata ddprun.optimizer"));
+  replace("optim.safetensors", whole);
+  replace("shared-counter.state", "garbage");
+  CHECK_THROWS_WITH(manager.load(1, state), ContainsSubstring((saved / "shared-counter.state").string() + ": "));
+  replace("shared-counter.state", "6");
+  manager.load(1, state);
+  CHECK(counter.count == 6);
 }
 
 TEST_CASE("CheckpointManager: a failure on any rank is every rank's and training can go on") {

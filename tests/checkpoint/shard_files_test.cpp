@@ -66,6 +66,19 @@ TEST_CASE("ShardFileName: other names are not taken for shards") {
   }
 }
 
+TEST_CASE("ShardFileName: a rank that is not below the number of ranks is told from other names") {
+  for (const auto* name :
+       {"model-00004-of-00003.safetensors", "model-00000-of-00003.safetensors", "optim-g-00001-of-00000.safetensors"}) {
+    INFO(name);
+    CHECK(is_of_no_rank(name));
+  }
+  for (const auto* name : {"model-00003-of-00003.safetensors", "model.safetensors", "model-4-of-3.safetensors",
+                           "model-00004-of-00003.pt", "-00004-of-00003.safetensors", "block-checksums.txt", ""}) {
+    INFO(name);
+    CHECK_FALSE(is_of_no_rank(name));
+  }
+}
+
 TEST_CASE("ShardFileName: what could not be read back is refused") {
   CHECK_THROWS_AS(shard_file_name("model.safetensors", 0, 100'000), std::invalid_argument);
   CHECK_THROWS_AS(shard_file_name("model.safetensors", -1, 2), std::invalid_argument);

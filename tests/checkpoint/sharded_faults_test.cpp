@@ -1,5 +1,6 @@
 // What goes wrong with checkpoints that all ranks write: a rank whose disk is full, a job that is killed, files that
 // are missing or not what was written, ranks that have other tensors or another directory.
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -208,6 +209,39 @@ TEST_CASE_METHOD(SavedByThree, "SavedByThree: a missing file is named with its r
   CHECK_THAT(said_of_latest(), ContainsSubstring("rank 1's part"));
   CHECK_THAT(error, ContainsSubstring("model-00002-of-00003.safetensors") && ContainsSubstring("rank 1's part"));
   CHECK_THAT(error, ContainsSubstring("'embedding.weight'") || ContainsSubstring("'first."));
+}
+
+TEST_CASE_METHOD(SavedByThree, "SavedByThree: what is in the place of a file is named with its rank and a tensor") {
+  const auto path = file("model-00002-of-00003.safetensors");
+  const auto make = GENERATE(0, 1, 2);
+  std::filesystem::remove(path);
+  if (make == 0) REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  if (make == 1) std::filesystem::create_directory(path);
+  if (make == 2) std::filesystem::create_symlink(path.filename(), path);
+  const auto expected = ContainsSubstring("(rank 1's part) is not a regular file; it held a part of '");
+  CHECK_THAT(load_error(), expected);
+  CHECK_THAT(said_of_latest(), expected);
+}
+
+TEST_CASE_METHOD(SavedByThree, "SavedByThree: a manifest that is not a file that can be read is named") {
+  const auto path = file("MANIFEST.json");
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("MANIFEST.json", path);
+  CHECK_THAT(load_error(), ContainsSubstring("MANIFEST.json") && ContainsSubstring("replace the symbolic link"));
+  CHECK_THAT(said_of_latest(), ContainsSubstring("MANIFEST.json"));
+}
+
+TEST_CASE_METHOD(SavedByThree, "SavedByThree: a manifest that lists a file of no rank is refused") {
+  const auto path = file("MANIFEST.json");
+  auto text = test::read_file(path);
+  const auto begin = text.find("    \"model-00003-of-00003.safetensors\"");
+  const auto line = text.substr(begin, text.find('\n', begin) + 1 - begin);
+  auto added = line;
+  added.replace(added.find("00003"), 5, "00004");
+  test::write_file(path, test::with_checksum(text.insert(begin + line.size(), added)));
+  std::filesystem::copy(file("model-00003-of-00003.safetensors"), file("model-00004-of-00003.safetensors"));
+  CHECK_THAT(load_error(),
+             ContainsSubstring("lists model-00004-of-00003.safetensors, which is not the file of any rank"));
 }
 
 TEST_CASE_METHOD(SavedByThree, "SavedByThree: a short file is named with its rank and a tensor") {

@@ -30,7 +30,7 @@ except ImportError:
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "python"))
 import ddprun.checkpoint  # noqa: E402
-from ddprun.checkpoint._manifest import crc32c, file_bytes, format_manifest, read_manifest  # noqa: E402
+from ddprun.checkpoint._manifest import crc32c, crc32c_blocks, file_bytes, format_blocks, format_manifest, read_manifest  # noqa: E402
 from sharded_net import make_plain  # noqa: E402
 
 TOOL, PROGRAM = sys.argv.pop(1), sys.argv.pop(1)
@@ -384,9 +384,10 @@ class ShardedTest(unittest.TestCase):
         change(header)
         text = json.dumps(header).encode()
         path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
-        files = {name: size_and_crc for name, size_and_crc in read_manifest(copy)["files"].items() if name != "block-checksums.txt"}
-        (copy / "block-checksums.txt").unlink()
-        files[path.name] = path.stat().st_size, crc32c(file_bytes(path))
+        files = read_manifest(copy)["files"]
+        blocks = copy / "block-checksums.txt"
+        blocks.write_text(format_blocks({name: crc32c_blocks(file_bytes(copy / name)) for name in files if "-of-" in name}))
+        files.update({each.name: (each.stat().st_size, crc32c(file_bytes(each))) for each in (path, blocks)})
         (copy / "MANIFEST.json").write_text(format_manifest(7, 1, RANKS, {"loss": 0.25}, files))
 
     def test_a_folder_appears_whole_or_not_at_all(self):

@@ -137,6 +137,52 @@ TEST_CASE_METHOD(Tool, "Tool: a checkpoint without its manifest is damaged and n
   CHECK_THAT(run("verify", folder_ / "run").output, ContainsSubstring("step 7: DAMAGED"));
 }
 
+TEST_CASE_METHOD(Tool, "Tool: a symbolic link that leads to itself is named, with what to do") {
+  const auto checkpoint = save(7, {{"model.safetensors", tensors("w")}});
+  fs::remove(checkpoint / storage::kManifestName);
+  fs::create_symlink(storage::kManifestName, checkpoint / storage::kManifestName);
+  fs::create_symlink("loop", folder_ / "loop");
+  for (const auto* command : {"inspect", "verify"}) {
+    for (const auto& path : {checkpoint, folder_ / "run", folder_ / "loop"}) {
+      const auto result = run(command, path);
+      const auto text = result.output + result.errors;
+      INFO(text);
+      CHECK(result.status == 1);
+      CHECK_THAT(text, ContainsSubstring(path == folder_ / "loop" ? path : checkpoint / storage::kManifestName) &&
+                           ContainsSubstring("replace the symbolic link"));
+      CHECK_THAT(text, !ContainsSubstring("filesystem error"));
+    }
+  }
+}
+
+TEST_CASE_METHOD(Tool, "Tool: verify of a directory refuses what verify of the checkpoint in it refuses") {
+  const auto check = [&](const std::string& file, const std::string& content, const std::string& message) {
+    const auto checkpoint = save(7, {{"model.safetensors", tensors("w")}, {file, content}}, {}, 1);
+    for (const auto& path : {checkpoint, folder_ / "run"}) {
+      const auto result = run("verify", path);
+      INFO(path << result.output << result.errors);
+      CHECK(result.status == 1);
+      CHECK_THAT(result.output + result.errors, ContainsSubstring(message));
+    }
+    fs::remove_all(folder_ / "run");
+  };
+  check("optim.safetensors", "\x08\0\0\0\0\0\0\0[[[[[[[["s, "optim.safetensors is not a valid safetensors file");
+  check("ranks.safetensors", tensors("rank.1.rng.cpu"), "rank.1.rng.cpu");
+  check("model-00002-of-00001.safetensors", tensors("w"), "lists model-00002-of-00001.safetensors, which is not");
+}
+
+TEST_CASE_METHOD(Tool, "Tool: verify refuses a checkpoint under the name of another step") {
+  const auto checkpoint = save(7, {{"model.safetensors", tensors("w")}});
+  fs::rename(checkpoint, folder_ / "run" / storage::folder_name(8));
+  for (const auto& path : {folder_ / "run" / storage::folder_name(8), folder_ / "run"}) {
+    const auto result = run("verify", path);
+    CHECK(result.status == 1);
+    CHECK_THAT(result.output + result.errors, ContainsSubstring("its manifest belongs to step 7"));
+  }
+  fs::rename(folder_ / "run" / storage::folder_name(8), folder_ / "best");
+  CHECK(run("verify", folder_ / "best").status == 0);
+}
+
 TEST_CASE_METHOD(Tool, "Tool: a directory without checkpoints is none that was verified, listed or converted") {
   const auto* kind = GENERATE("empty", "of other things", "of what was never committed");
   const auto directory = folder_ / kind;

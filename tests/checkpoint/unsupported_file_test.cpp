@@ -1,6 +1,9 @@
 // Files and folders that people give in place of weights are named for what they are.
 #include "checkpoint/core/unsupported_file.h"
 
+#include <sys/stat.h>
+
+#include <filesystem>
 #include <string>
 
 #include "checkpoint/core/sharded_index.h"
@@ -81,6 +84,12 @@ TEST_CASE("OtherFile: files and folders of torch.distributed.checkpoint are name
   test::write_file(folder / "__0_0.distcp", "PK\3\4");
   CHECK_THAT(describe_unsupported_folder(folder.path()), ContainsSubstring("but not their .metadata"));
   CHECK_THAT(test::error_of([&] { model_in_folder(folder.path()); }), ContainsSubstring("but not their .metadata"));
+  std::filesystem::create_symlink(".metadata", folder / ".metadata");
+  CHECK_THAT(describe_unsupported_folder(folder.path()), ContainsSubstring(".metadata is not a regular file"));
+  std::filesystem::remove(folder / ".metadata");
+  REQUIRE(mkfifo((folder / ".metadata").c_str(), 0600) == 0);
+  CHECK_THAT(describe_unsupported_folder(folder.path()), ContainsSubstring(".metadata is not a regular file"));
+  std::filesystem::remove(folder / ".metadata");
   test::write_file(folder / ".metadata", "\x80\2");
   CHECK_THAT(describe_unsupported_folder(folder.path()), ContainsSubstring("dcp_to_torch_save"));
   CHECK_THAT(test::error_of([&] { model_in_folder(folder.path()); }), ContainsSubstring("dcp_to_torch_save"));

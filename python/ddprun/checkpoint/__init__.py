@@ -17,7 +17,6 @@ Needs torch and safetensors. Nothing that a file holds is executed.
 
 import collections
 import contextlib
-import json
 import pathlib
 import re
 import warnings
@@ -41,8 +40,8 @@ _OF_RANK = re.compile(r"rank\.(\d{1,7})\.(\w+)\.(.+)")
 def load(path, *, verify=True):
     """Everything that a checkpoint holds, as a dict; what it lacks is absent.
 
-    `path` is a run's folder (its newest whole checkpoint), a step-... folder, or a .pt file. `verify` compares every byte
-    of a folder with its checksum. 'model' (of several models see model_part()), 'optimizer', 'scaler' and 'scheduler' are ready for load_state_dict(), and so are
+    `path` is a run's folder (its newest whole checkpoint, with a warning for each newer one that is skipped), a step-... folder, or
+    a .pt file. `verify` compares every byte of a folder with its checksum. 'model' (of several models see model_part()), 'optimizer', 'scaler' and 'scheduler' are ready for load_state_dict(), and so are
     those in 'optimizers' by name, and 'sampler' for DistributedSampler's here; 'rng' is a list of every rank's generators
     for set_rng_state(); 'step', 'world_size', 'metrics' and 'values' are plain; 'shared' and 'per_rank' are bytes of the C++
     program's own objects. May be called beside a program that saves there: what is removed meanwhile is passed over.
@@ -52,7 +51,7 @@ def load(path, *, verify=True):
     _refuse_other(path)
     if not path.is_dir():
         return torch.load(path, map_location="cpu", weights_only=True)
-    if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
+    if folders.is_checkpoint(path):
         return _load_folder(path, verify)
     return _newest(path, lambda folder: _load_folder(folder, verify))
 
@@ -124,16 +123,20 @@ def load_sharded(path, *, model=None, optimizer=None, optimizers=None, verify=Tr
     ranks = sharded.Ranks(group)
     named = {**({"": optimizer} if optimizer is not None else {}), **(optimizers or {})}
     path = pathlib.Path(path)
-    is_one = (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name)
+    is_one = folders.is_checkpoint(path)
     candidates = [path] if is_one else ranks.first(lambda: folders.steps(path))
     damages = []
     for folder in candidates:
         try:
             if verify:
                 ranks.all(lambda: sharded.verify_share(folder, ranks))
-            return _load_part(sharded, folder, model, named, ranks)
+            run = _load_part(sharded, folder, model, named, ranks)
         except DamagedCheckpoint as error:
             damages.append(str(error))
+            continue
+        if ranks.rank == 0:
+            _warn_of(damages, 3)
+        return run
     raise DamagedCheckpoint(f"{path} holds no complete checkpoint" + "".join(f"; {text}" for text in damages))
 
 
@@ -207,7 +210,7 @@ def flat_optimizer_state(path, name="", *, verify=True):
     for set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(flatten_optimizer_state_dict=True)).
     Parameters go by the model's names. Raises ValueError for a state whose parameters have only numbers."""
     path = pathlib.Path(path)
-    if (path / folders.MANIFEST).exists() or folders.is_checkpoint_name(path.name):
+    if folders.is_checkpoint(path):
         return _flat_optimizer_of(path, name, verify)
     return _newest(path, lambda folder: _flat_optimizer_of(folder, name, verify))
 
@@ -245,6 +248,11 @@ def set_rng_state(state):
         torch.cuda.set_rng_state(state["cuda"])
 
 
+def _warn_of(damages, level):
+    for text in damages:
+        warnings.warn(f"skipped a checkpoint: {text}", RuntimeWarning, stacklevel=level)
+
+
 def _newest(run, read):
     """The result of `read(folder)` for a run's newest complete checkpoint; warns about those that it skips."""
     for _ in range(_LISTINGS):
@@ -257,8 +265,7 @@ def _newest(run, read):
                 if folders.listing(run) != listing:
                     break  # its writer may have removed or replaced it, and have saved newer ones
                 continue
-            for text in damages:
-                warnings.warn(f"skipped a checkpoint: {text}", RuntimeWarning, stacklevel=3)
+            _warn_of(damages, 4)
             return result
         if folders.listing(run) == listing:
             raise DamagedCheckpoint(f"{run} holds no complete checkpoint" + "".join(f"; {text}" for text in damages))
@@ -275,16 +282,8 @@ def _run_of(manifest, paths):
     run = {key: manifest[key] for key in ("step", "world_size", "metrics")}
     schedule = _schedule_of(paths)
     for part in sorted({part_of(name) for name in paths}):
-        stem = part.rpartition(".")[0]
-        if part == "model.safetensors":
-            tensors, metadata = states.read_part(paths, part)
-            # Tied weights may be stored once; the metadata maps their other names to the first.
-            tied = {alias: tensors[first] for alias, first in metadata.items() if first in tensors}
-            run["model"] = collections.OrderedDict({**tied, **tensors})
-        elif part == "optim.safetensors":
-            run["optimizer"] = states.numbered_optimizer(*states.read_part(paths, part), schedule)
-        elif part.startswith("optim-"):
-            run.setdefault("optimizers", {})[stem[len("optim-"):]] = states.numbered_optimizer(*states.read_part(paths, part), None)
+        with _naming(part):
+            _add_part(run, paths, part, schedule)
     for name, path in paths.items():
         stem = name.rpartition(".")[0]
         if name.endswith(".safetensors") and name != "ranks.safetensors":
@@ -292,9 +291,11 @@ def _run_of(manifest, paths):
         if name == "ranks.safetensors":
             _add_ranks(run, states.read_tensors(path, name)[0], manifest["world_size"])
         elif name == "trainer.json":
-            run["values"] = states.from_json(path.read_text())
+            with _naming(name):
+                run["values"] = states.from_json(path.read_bytes())
         elif name == "schedule.state" and schedule is not None:
-            run["scheduler"] = states.python_schedule(schedule)
+            with _naming(name):
+                run["scheduler"] = states.python_schedule(schedule)
         elif name.startswith("shared-"):
             run.setdefault("shared", {})[stem[len("shared-"):]] = path.read_bytes()
         elif name.endswith(".state"):
@@ -302,6 +303,28 @@ def _run_of(manifest, paths):
             parsed = states.json_object(state)
             run["scheduler" if stem == "schedule" else stem] = state if parsed is None else parsed
     return run
+
+
+def _add_part(run, paths, part, schedule):
+    if part == "model.safetensors":
+        tensors, metadata = states.read_part(paths, part)
+        # Tied weights may be stored once; the metadata maps their other names to the first.
+        tied = {alias: tensors[first] for alias, first in metadata.items() if first in tensors}
+        run["model"] = collections.OrderedDict({**tied, **tensors})
+    elif part == "optim.safetensors":
+        run["optimizer"] = states.numbered_optimizer(*states.read_part(paths, part), part, schedule)
+    elif part.startswith("optim-"):
+        name = part.removesuffix(".safetensors")[len("optim-"):]
+        run.setdefault("optimizers", {})[name] = states.numbered_optimizer(*states.read_part(paths, part), part, None)
+
+
+@contextlib.contextmanager
+def _naming(file):
+    """Raises DamagedCheckpoint, naming the file, for what its content is not expected to be."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise DamagedCheckpoint(f"{file} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _schedule_of(paths):

@@ -4,8 +4,8 @@ Needs torch alone. What is in the files is ddprun.checkpoint's.
 """
 
 import contextlib
+import errno
 import fcntl
-import json
 import os
 import pathlib
 import re
@@ -15,13 +15,18 @@ import socket
 
 from ._headers import content_of_lost, tensors_between
 from ._manifest import (
-    BLOCK, MANIFEST, STEP, DamagedCheckpoint, crc32c, crc32c_blocks, file_bytes, format_manifest, open_regular, refuse_unread,
-    read_manifest, regular_bytes,
+    BLOCK, MANIFEST, STEP, DamagedCheckpoint, check_blocks, crc32c, crc32c_blocks, file_bytes, format_manifest, open_regular, parse_manifest,
+    read_blocks, read_manifest, refuse_unread, regular_bytes,
 )  # fmt: skip
-from ._shards import owner
+from ._shards import BLOCKS, owner
 
 _REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]+$")
 _TEMPORARY = re.compile(r"(step-\d{8,}|latest)\.tmp-")
+
+# Not the checkpoint, but something else is in the place of its manifest. With other errors the manifest may be whole.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.EINVAL)
+# More saves than a run makes. A manifest that cannot be read now may have a number above all others.
+_UNREAD_SEQUENCES = 1_000_000
 
 
 @contextlib.contextmanager
@@ -38,7 +43,8 @@ def opened(folder: pathlib.Path, verify=True, files=None):
             except FileNotFoundError:
                 raise DamagedCheckpoint(f"{folder / name}{owner(name)} is missing; it holds {content_of_lost(folder, manifest['files'], name)}") from None
             except OSError as error:
-                refuse_unread(error, f"{folder / name} cannot be read: {error.strerror}")
+                held = content_of_lost(folder, manifest["files"], name)
+                refuse_unread(error, f"{folder / name}{owner(name)} cannot be read: {error.strerror}; it holds {held}")
             stack.callback(os.close, descriptor)
             found = os.fstat(descriptor).st_size
             if found != size:
@@ -49,27 +55,36 @@ def opened(folder: pathlib.Path, verify=True, files=None):
             paths[name] = held if held.exists() else folder / name
         for name, (_, crc) in files.items():
             if verify and crc32c(file_bytes(paths[name])) != crc:
-                text = _damaged_tensors(paths, name) or f"; the file holds {content_of_lost(folder, manifest['files'], name)}"
+                text = _damaged_tensors(paths, manifest["files"], name) or f"; the file holds {content_of_lost(folder, manifest['files'], name)}"
                 raise DamagedCheckpoint(f"{folder / name}{owner(name)} is damaged: its checksum differs from the manifest's{text}")
-        yield manifest, paths
+        if verify and BLOCKS in files:
+            try:
+                check_blocks(paths[BLOCKS], manifest["files"])
+            except ValueError as error:
+                raise DamagedCheckpoint(f"{folder} is damaged: {BLOCKS} {error}") from error
+        try:
+            yield manifest, paths
+        except DamagedCheckpoint as error:
+            if str(folder) in str(error):
+                raise
+            raise DamagedCheckpoint(f"{folder}: {error}") from error
 
 
-def _damaged_tensors(paths, name):
+def _damaged_tensors(paths, files, name):
     """"; the first damaged bytes hold 'fc.weight'", where the checkpoint has checksums of the file's blocks."""
     try:
-        lines = regular_bytes(paths["block-checksums.txt"]).decode().splitlines()
-        (text,) = (line.split()[1] for line in lines if line.startswith(f"{name} "))
-        expected = [int(text[begin : begin + 8], 16) for begin in range(0, len(text), 8)]
+        expected = read_blocks(paths[BLOCKS], files)[name]
         found = crc32c_blocks(file_bytes(paths[name]))
         block = next(number for number, pair in enumerate(zip(expected, found, strict=True)) if pair[0] != pair[1])
-    except (OSError, ValueError, KeyError, IndexError, StopIteration):
+    except (OSError, ValueError, KeyError, StopIteration):
         return ""
     tensors = tensors_between(paths[name], block * BLOCK, (block + 1) * BLOCK, paths[name].stat().st_size)
     return tensors and f"; the first damaged bytes hold {tensors}"
 
 
-def is_checkpoint_name(name):
-    return STEP.match(name) is not None
+def is_checkpoint(folder):
+    """Whether it is the folder of one checkpoint, by its name or its manifest, however damaged."""
+    return STEP.match(folder.name) is not None or os.path.lexists(folder / MANIFEST)
 
 
 def _identity(folder):
@@ -79,24 +94,39 @@ def _identity(folder):
     return None
 
 
-def _sequence(folder):
-    try:
-        return int(json.loads(regular_bytes(folder / MANIFEST)).get("sequence", 0))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return 0
+def _numbered(run):
+    """The folders of a run's checkpoints, each with the number of its save, or why that cannot be read, and its step. One that is
+    being replaced counts under the name that it was moved to while its place is empty, as in C++."""
+    for path in run.iterdir():
+        match = STEP.match(path.name)
+        if not match and (replaced := _REPLACED.match(path.name)) and not os.path.lexists(run / replaced[1]):
+            match = STEP.match(replaced[1])
+        if not match:
+            continue
+        try:
+            sequence = parse_manifest(path).get("sequence", 0)
+        except DamagedCheckpoint as error:
+            sequence = error
+        yield sequence, int(match[1]), path
 
 
 def steps(run: pathlib.Path):
-    """The folders of a run's checkpoints, the one that was saved last first, whether they are whole or not. One that is being
-    replaced counts under the name that it was moved to while its place is empty, as in C++."""
-    found = []
-    for path in run.iterdir():
-        match = STEP.match(path.name)
-        if not match and (replaced := _REPLACED.match(path.name)) and not (run / replaced[1]).exists():
-            match = STEP.match(replaced[1])
-        if match:
-            found.append((_sequence(path), int(match[1]), path))
+    """The folders of a run's checkpoints, the one that was saved last first, whether they are whole or not. Those without a readable
+    manifest, of which the number is unknown, are in front, so that none is overlooked."""
+    found = [(2**63 if isinstance(sequence, DamagedCheckpoint) else sequence, step, path) for sequence, step, path in _numbered(run)
+             if not isinstance(sequence, DamagedCheckpoint) or os.path.lexists(path)]  # fmt: skip
     return [path for _, _, path in sorted(found, reverse=True)]
+
+
+def _last_sequence(run):
+    """An upper bound of the numbers of the saves in a run; 0 without any."""
+    last, is_complete = 0, True
+    for sequence, _, _ in _numbered(run):
+        if not isinstance(sequence, DamagedCheckpoint):
+            last = max(last, sequence)
+        elif isinstance(sequence.__cause__, OSError) and sequence.__cause__.errno not in _NOT_THERE:
+            is_complete = False
+    return last if is_complete or last >= 2**63 - 1 - _UNREAD_SEQUENCES else last + _UNREAD_SEQUENCES
 
 
 def listing(run: pathlib.Path):
@@ -200,8 +230,8 @@ class _Staged:
             if path.name not in files:
                 files[path.name] = (path.stat().st_size, crc32c(file_bytes(path)))
                 sync(path)
-        sequence = 1 + max((_sequence(folder) for folder in steps(self._run)), default=0)
-        (self.folder / MANIFEST).write_text(format_manifest(self._step, sequence, world_size, metrics, files))
+        text = format_manifest(self._step, 1 + _last_sequence(self._run), world_size, metrics, files)
+        (self.folder / MANIFEST).write_text(text)
         sync(self.folder / MANIFEST)
         sync(self.folder)
         replaced = self._run / f"{self._target.name}.old-{self._suffix}"

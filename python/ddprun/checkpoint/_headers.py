@@ -1,12 +1,12 @@
 """What the headers of a checkpoint's safetensors files say: whether the files of a part fit together, and which tensors are in bytes that
 are damaged or missing. Needs torch alone, and of it no tensors."""
 
-import json
 import math
 import os
 
+from . import _json
 from ._manifest import DamagedCheckpoint, open_regular
-from ._shards import owner, part_of
+from ._shards import BLOCKS, owner, part_of
 
 _MOST_BYTES = 100_000_000  # of a header, as in safetensors
 _PLACES = "DCP_SHARDING_INFO"
@@ -20,14 +20,14 @@ def _read(path, written=None):
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(_MOST_BYTES, size - 8):
             raise ValueError(f"the header would have {length} bytes")
-        header = json.loads(file.read(length))
+        header = _json.parse(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("the header is not an object")
     return header.pop("__metadata__", {}), header, 8 + length
 
 
 def _places(texts):
-    places = json.loads(texts.get(_PLACES, "{}"))
+    places = _json.parse(texts.get(_PLACES, "{}"))
     return places if isinstance(places, dict) else {}
 
 
@@ -43,6 +43,17 @@ def tensors_between(path, begin, end, written):
         return ""
     found = [name for name, first, last in spans if first < end and last > begin]
     return f"{found[0]!r}" + (" and others" if len(found) > 1 else "") if found else ""
+
+
+def _kind_of(part):
+    stem, _, kind = part.rpartition(".")
+    known = {BLOCKS: "checksums of the other files' blocks", "trainer.json": "the values",
+             "ranks.safetensors": "random generators and objects of the ranks"}
+    if part in known:
+        return known[part]
+    if kind == "safetensors":
+        return "states of the optimizer" if part.startswith("optim") else f"tensors of {stem}"
+    return f"the state of {stem}" if kind == "state" else "a part of the run"
 
 
 def content_of_lost(folder, files, lost):
@@ -62,7 +73,7 @@ def content_of_lost(folder, files, lost):
     incomplete = sorted(name for name, count in wanted.items() if found[name] < count)
     if incomplete:
         return f"a part of {incomplete[0]!r}"
-    return "states of the optimizer" if part.startswith("optim") else f"tensors of {part.rpartition('.')[0]}"
+    return _kind_of(part)
 
 
 # -- Whether the files of a part fit together -------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import decimal
 import errno
 import functools
-import json
 import math
 import os
 import pathlib
@@ -13,9 +12,11 @@ import stat
 import torch
 
 from .._backend import load_library
+from . import _json
 from . import _shards as shards
 
 MANIFEST = "MANIFEST.json"
+MOST_MANIFEST_BYTES = 1 << 20  # that are read, as in C++: some 10,000 files
 STEP = re.compile(r"step-(\d{8,})$")
 
 
@@ -159,7 +160,8 @@ def crc32c_of_blocks(checksums: list, size: int) -> int:
     crc, matrix = 0, _shift(BLOCK)
     for number, checksum in enumerate(checksums):
         last = min(BLOCK, size - number * BLOCK)
-        crc = int(_times(matrix if last == BLOCK else _shift(last), torch.tensor(crc))) ^ checksum
+        columns = matrix if last == BLOCK else _shift(last)
+        crc = functools.reduce(int.__xor__, (column for bit, column in enumerate(columns) if crc >> bit & 1), checksum)
     return crc
 
 
@@ -178,10 +180,46 @@ def file_bytes(path: pathlib.Path) -> torch.Tensor:
 # -- The checksums of a sharded checkpoint's blocks, so that a rank can read a part of a file -----------------------------
 
 
+BLOCKS = shards.BLOCKS
+_BLOCKS_HEAD = f"ddprun block checksums 1: CRC32C of each {BLOCK} bytes\n"
+
+
 def format_blocks(blocks):
     """The text of block-checksums.txt: each block's checksum, by file."""
     lines = [f"{name} {''.join(f'{crc:08x}' for crc in checksums)}\n" for name, checksums in sorted(blocks.items())]
-    return f"ddprun block checksums 1: CRC32C of each {BLOCK} bytes\n" + "".join(lines)
+    return _BLOCKS_HEAD + "".join(lines)
+
+
+def read_blocks(path, files):
+    """The checksums in block-checksums.txt by file, for files of these sizes and checksums by name. Raises OSError, and ValueError for
+    what format_blocks() does not make."""
+    most = len(_BLOCKS_HEAD) + sum(len(name) + 2 + 8 * -(-size // BLOCK) for name, (size, _) in files.items())
+    text = bounded_bytes(path, most).decode()
+    if not text.startswith(_BLOCKS_HEAD):
+        raise ValueError("does not begin as this program writes it")
+    blocks = {}
+    for line in text[len(_BLOCKS_HEAD):].splitlines(keepends=True):
+        match = re.fullmatch(r"(\S+) ((?:[0-9a-f]{8})*)\n", line)
+        if not match or match[1] in blocks:
+            raise ValueError("has a broken line" if not match else f"names {match[1]} twice")
+        blocks[match[1]] = [int(match[2][begin : begin + 8], 16) for begin in range(0, len(match[2]), 8)]
+    return blocks
+
+
+def check_blocks(path, files):
+    """Raises ValueError unless block-checksums.txt has the checksums of each shard's blocks, of which the manifest's follows."""
+    blocks = read_blocks(path, files)
+    for name in sorted(name for name in files if shards.parse(name)):
+        if name not in blocks:
+            raise ValueError(f"does not have {name}")
+    for name, checksums in blocks.items():
+        if name not in files:
+            continue
+        size, crc = files[name]
+        if len(checksums) != -(-size // BLOCK):
+            raise ValueError(f"has {len(checksums)} checksums of {name}, but {size} bytes have {-(-size // BLOCK)} blocks")
+        if crc32c_of_blocks(checksums, size) != crc:
+            raise ValueError(f"has checksums of {name}{shards.owner(name)} that are not those of the file in the manifest")
 
 
 # -- The manifest: one text for one content, so that any change is seen ------------------------------------------------
@@ -219,7 +257,10 @@ def format_manifest(step, sequence, world_size, metrics, files):
         f'{{\n  "format": "ddprun-checkpoint",\n  "version": {2 if sequence else 1},\n  "step": {step}{numbered},\n'
         f'  "world_size": {world_size},\n  "metrics": {{{items({k: _number(v, sequence) for k, v in metrics.items()})}}},\n  "files": {{{items(records)}}},\n  "crc32c": "'
     )
-    return text + f'{text_crc32c(text.encode()):08x}"\n}}\n'
+    text += f'{text_crc32c(text.encode()):08x}"\n}}\n'
+    if len(text.encode()) > MOST_MANIFEST_BYTES:
+        raise ValueError(f"the checkpoint's manifest would have {len(text.encode())} bytes, more than the {MOST_MANIFEST_BYTES} that are read: give it fewer metrics")
+    return text
 
 
 def _metric(value):
@@ -251,14 +292,24 @@ def regular_bytes(path, size=-1):
         return file.read(size)
 
 
-def read_manifest(folder: pathlib.Path):
-    """The manifest of a checkpoint's folder as a dict. Of the files only the names are looked at: whether they are of as many ranks as it says."""
+def bounded_bytes(path, most):
+    """All of a regular file. Raises OSError as open_regular() does, and ValueError for more than `most` bytes."""
+    with open(open_regular(path), "rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            raise ValueError(f"has {size} bytes, more than the {most} that are read")
+        return file.read(most)
+
+
+def parse_manifest(folder: pathlib.Path):
+    """The manifest of a checkpoint's folder as a dict, whether it fits the folder and its files or not."""
     try:
-        text = regular_bytes(folder / MANIFEST)
+        text = bounded_bytes(folder / MANIFEST, MOST_MANIFEST_BYTES)
     except OSError as error:
         refuse_unread(error, f"{folder} is not a complete checkpoint: {error}")
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged: it {error}") from error
     try:
-        manifest = json.loads(text.decode())
+        manifest = _json.parse(text)
         files = {name: (record["size"], int(record["crc32c"], 16)) for name, record in manifest["files"].items()}
         metrics = {name: _metric(value) for name, value in manifest["metrics"].items()}
         numbers = [manifest["step"], manifest.get("sequence", 0), manifest["world_size"], *(size for size, _ in files.values())]
@@ -269,8 +320,14 @@ def read_manifest(folder: pathlib.Path):
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged: {error}") from error
     if not good:
         raise DamagedCheckpoint(f"{folder / MANIFEST} is damaged or of another version")
+    return {**manifest, "metrics": metrics, "files": files}
+
+
+def read_manifest(folder: pathlib.Path):
+    """The manifest of a checkpoint's folder as a dict. Of the files only the names are looked at: whether they are of as many ranks as it says."""
+    manifest = parse_manifest(folder)
     if (named := STEP.match(folder.name)) and int(named[1]) != manifest["step"]:
         raise DamagedCheckpoint(f"{folder} has the manifest of step {manifest['step']}")
-    if fault := shards.fault(files, manifest["world_size"]):
+    if fault := shards.fault(manifest["files"], manifest["world_size"]):
         raise DamagedCheckpoint(f"{folder} is damaged: {fault}")
-    return {**manifest, "metrics": metrics, "files": files}
+    return manifest

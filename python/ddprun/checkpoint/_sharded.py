@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from . import _folder as folders
 from . import _states as states
 from ._headers import check_part
-from ._manifest import DamagedCheckpoint, crc32c_blocks, crc32c_of_blocks, file_bytes, format_blocks, read_manifest
+from ._manifest import BLOCKS, DamagedCheckpoint, crc32c_blocks, crc32c_of_blocks, file_bytes, format_blocks, read_manifest
 from ._shards import part_of
 
 _WRAPPERS = re.compile(r"_orig_mod\.|_checkpoint_wrapped_module\.")
@@ -180,7 +180,7 @@ def save(directory, run, model, optimizers, write_rest, ranks):
         with folders.naming(staged.folder):
             write_rest(staged.folder)
             text = format_blocks({name: blocks for name, _, _, blocks in records})
-            (staged.folder / "block-checksums.txt").write_text(text)
+            (staged.folder / BLOCKS).write_text(text)
             return staged.commit(ranks.count, run["metrics"], {name: (size, crc) for name, size, crc, _ in records})
 
     lists = ranks.all(prepare)
@@ -212,7 +212,7 @@ def _stored(reader, paths, part):
     check_part(paths, part)
     try:
         return reader.read_metadata().state_dict_metadata
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise DamagedCheckpoint(f"torch cannot read the headers of {part}: {type(error).__name__}: {error}") from error
 
 

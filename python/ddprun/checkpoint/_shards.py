@@ -2,6 +2,7 @@
 
 import re
 
+BLOCKS = "block-checksums.txt"
 MOST_RANKS = 1 << 20  # that a manifest may name, as in C++
 _MOST_NAMED = 8
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
@@ -35,14 +36,20 @@ def fault(files, world_size):
     for file in sorted(files):
         shard = parse(file)
         if not shard:
+            if _SHARD.fullmatch(file):
+                return f"its manifest lists {file}, which is not the file of any rank"
             continue
         part, rank, ranks = shard
         first = first or (file, ranks)
         if ranks != first[1]:
             return f"{file} belongs to a checkpoint of {ranks} ranks, but {first[0]} to one of {first[1]} ranks: they belong to different checkpoints"
         parts.setdefault(part, set()).add(rank)
+        if part in files:
+            return f"its manifest lists both {part} and {file}"
     if first and first[1] != world_size:
         return f"its manifest has world_size {world_size}, but {first[0]} is of {first[1]} ranks"
+    if first and BLOCKS not in files:
+        return f"its files hold chunks of tensors, but there is no {BLOCKS}"
     for part, found in sorted(parts.items()):
         stem = part[: -len(".safetensors")]
         absent = (rank for rank in range(first[1]) if rank not in found)

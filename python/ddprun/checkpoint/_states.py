@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from . import _json
 from ._headers import check_part
 from ._manifest import DamagedCheckpoint
 from ._shards import owner, part_of
@@ -57,7 +58,18 @@ def saved_groups(texts, part, names):
     foreign = next((name for name in names if not name.startswith("state.")), None)
     if foreign is not None:
         raise DamagedCheckpoint(f"{part} holds {foreign!r}, which is not a state of an optimizer")
-    return from_json(texts[OPTIMIZER])
+    try:
+        saved = from_json(texts[OPTIMIZER])
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{part} has metadata {OPTIMIZER!r} that cannot be read: {error}") from error
+    groups = saved.get("param_groups") if isinstance(saved, dict) and isinstance(saved.get("type"), str) else None
+    if not isinstance(groups, list) or not all(isinstance(group, dict) and _are_texts(group.get("params")) for group in groups):
+        raise DamagedCheckpoint(f"{part} has metadata {OPTIMIZER!r} that are not the class and the groups of an optimizer")
+    return saved
+
+
+def _are_texts(values):
+    return isinstance(values, list) and all(isinstance(each, str) for each in values)
 
 
 def read_part(paths, part):
@@ -68,7 +80,7 @@ def read_part(paths, part):
     tensors, texts = {}, texts_of_part(paths, part)
     for file in sorted(name for name in paths if part_of(name) == part):
         chunks, header = read_tensors(paths[file], file)
-        for name, place in json.loads(header.get("DCP_SHARDING_INFO", "{}")).items():
+        for name, place in _json.parse(header.get("DCP_SHARDING_INFO", "{}")).items():
             whole = tensors.setdefault(name, torch.empty(place["tensor_shape"], dtype=chunks[name].dtype))
             for dimension, offset in enumerate(place["saved_offsets"]):
                 whole = whole.narrow(dimension, offset, chunks[name].shape[dimension])
@@ -125,9 +137,9 @@ def _lbfgs_state(fields):
     return state
 
 
-def numbered_optimizer(tensors, metadata, schedule):
+def numbered_optimizer(tensors, metadata, part, schedule):
     """As Optimizer.state_dict() is: parameters are numbered through all groups."""
-    saved = saved_groups(metadata, "the optimizer's file", tensors)
+    saved = saved_groups(metadata, part, tensors)
     state, groups, number = {}, [], 0
     for position, group in enumerate(saved["param_groups"]):
         numbers = []
@@ -228,7 +240,9 @@ def plain(value, all_of_it=False):
 
 
 def to_json(value, indent=None, all_of_it=False):
-    return json.dumps(plain(value, all_of_it), indent=indent, allow_nan=False)
+    text = json.dumps(plain(value, all_of_it), indent=indent, allow_nan=False)
+    _json.check_levels(text)
+    return text
 
 
 def state_to_json(state):
@@ -238,7 +252,7 @@ def state_to_json(state):
 
 def from_json(text):
     """What to_json() wrote, or C++."""
-    return json.loads(text, object_hook=lambda item: float(item[_FLOAT]) if set(item) == {_FLOAT} else item)
+    return _json.parse(text, object_hook=lambda item: float(item[_FLOAT]) if set(item) == {_FLOAT} else item)
 
 
 def save_tensors(path, tensors, metadata=None, *, tie=False):

@@ -72,6 +72,14 @@ bool Observer::Track::stays_ready(const std::vector<pid_t>& now) {
   return stays;
 }
 
+// Ticks of 10 ms are too coarse for a short interval: one of them, which a thread that polls needs from time to time,
+// would be a large share of it.
+bool Observer::Track::has_computed(double seconds, Clock::duration elapsed) {
+  const bool exceeds = elapsed > 0s && seconds / in_seconds(elapsed) > kComputes;
+  const bool exceeded = std::exchange(exceeded_before, exceeds);
+  return exceeds && (seconds >= kLongerThanInterrupts || exceeded);
+}
+
 // Examines the rank's processes and returns the kind of their work.
 Observer::Work Observer::observe_process_tree(const WatchedRank& rank, Track& track, Clock::duration elapsed,
                                               bool has_begun) {
@@ -81,6 +89,7 @@ Observer::Work Observer::observe_process_tree(const WatchedRank& rank, Track& tr
   const auto time = process_tree_time(track.family);
   if (!is_family_due && time && time == track.processor_time) {
     track.cpu_share = 0;
+    track.exceeded_before = false;
     return !has_begun && track.stays_ready(ready_processes(track.family)) ? track.ready_work() : Work::kNone;
   }
   const auto time_before = track.processor_time;
@@ -91,15 +100,13 @@ Observer::Work Observer::observe_process_tree(const WatchedRank& rank, Track& tr
   const ProcessTreeWork work = process_tree_work(track.family);
   if (elapsed > 0s) track.cpu_share = seconds_of_ticks(ticks_since(track.work, work)) / in_seconds(elapsed);
   // A wrapper script waits for its program, and a program may wait for its workers, so the whole family counts. On a
-  // busy machine none of them may get much time. Ticks are too coarse for a short interval: one of them, which a thread
-  // that polls needs from time to time, would be a large share of it.
+  // busy machine none of them may get much time.
   const std::uint64_t ticks = work.cpu_ticks - std::min(work.cpu_ticks, track.work.cpu_ticks);
-  const bool has_exact_time = time && time_before && track.family == family_before;
-  const double computed =
-      has_exact_time ? 1e-9 * static_cast<double>(*time - std::min(*time, *time_before)) : seconds_of_ticks(ticks);
-  const bool exceeds = elapsed > 0s && computed / in_seconds(elapsed) > kComputes;
-  const bool computes = exceeds && (computed >= kLongerThanInterrupts || track.exceeded_before);
-  track.exceeded_before = exceeds;
+  std::optional<double> exact;
+  if (time && time_before && track.family == family_before) {
+    exact = 1e-9 * static_cast<double>(*time - std::min(*time, *time_before));
+  }
+  const bool computes = track.has_computed(exact.value_or(seconds_of_ticks(ticks)), elapsed);
   const bool reads_or_writes = work.io_bytes >= track.work.io_bytes + kReadsOrWrites;
   track.work = work;
   if (has_begun) return Work::kNone;

@@ -50,6 +50,8 @@ class Observer {
     // Whether one of the processes that are ready `now` has been ready since the last check. One that polls is ready
     // for moments only.
     bool stays_ready(const std::vector<pid_t>& now);
+    // Whether `seconds` of processor time since the last check are those of a rank that computes.
+    bool has_computed(double seconds, Clock::duration elapsed);
 
     pid_t pid = 0;
     std::uint64_t activity = 0;

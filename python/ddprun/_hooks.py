@@ -28,7 +28,7 @@ class Calls:
     """The collectives of this rank: their groups and numbers."""
 
     def __init__(self):
-        self.entries = {}  # by id() of a process group: [index in the page, next number, next message, the group]
+        self.entries = {}  # by id() of a process group: [index in the page, next number, next message, weak reference to the group]
         self.works = weakref.WeakKeyDictionary()  # by the handle of a collective that is still waited for
         self.dtypes = {}
         self.signatures = {}  # by name, operation, dtype and shape, and by texts: what the page has of them

@@ -66,7 +66,7 @@ TEST_CASE("ShardFileName: other names are not taken for shards") {
   }
 }
 
-TEST_CASE("ShardFileName: a rank that is not below the number of ranks is told from other names") {
+TEST_CASE("ShardFileName: a name with a rank that is not below the number of ranks is recognized") {
   for (const auto* name :
        {"model-00004-of-00003.safetensors", "model-00000-of-00003.safetensors", "optim-g-00001-of-00000.safetensors"}) {
     INFO(name);

@@ -208,7 +208,7 @@ TEST_CASE("CulpritRanks: any minority is named with what it called") {
   }
 }
 
-TEST_CASE("CulpritRanks: of three opinions none of which has a majority all are told") {
+TEST_CASE("CulpritRanks: of three opinions without a majority, all are reported") {
   const std::vector<RankState> ranks{
       state(StateKind::kFailed, {waiting(6, "a")}), state(StateKind::kFailed, {waiting(6, "b")}),
       state(StateKind::kFailed, {waiting(6, "a")}), state(StateKind::kFailed, {waiting(6, "c")})};
@@ -232,7 +232,7 @@ TEST_CASE("CulpritRanks: a rank in an earlier collective waits, and is not away"
              ContainsSubstring("rank 1 (it is running") && ContainsSubstring("its last call was number 5, all_reduce"));
 }
 
-TEST_CASE("CulpritRanks: a rank that has called nothing yet is told so") {
+TEST_CASE("CulpritRanks: a rank that has called nothing yet is reported as such") {
   auto ranks = all_waiting(2);
   ranks[1] = state(StateKind::kAnswered);
   ranks[1].report.since_last = std::chrono::milliseconds(61'250);

@@ -1,11 +1,10 @@
 #include "launcher/local/output/prefix_template.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <chrono>
-#include <ctime>
 
+#include "launcher/os/system/clock_text.h"
 #include "launcher/os/system/launch_error.h"
 
 namespace launcher {
@@ -110,13 +109,7 @@ std::string PrefixTemplate::expand(const RankPlace& place, std::string_view host
 }
 
 std::string time_text() {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t whole = std::chrono::system_clock::to_time_t(now);
-  std::tm parts{};
-  ::localtime_r(&whole, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  return text.data();
+  return date_text(std::chrono::system_clock::now());
 }
 
 }  // namespace launcher

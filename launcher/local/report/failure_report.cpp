@@ -1,13 +1,11 @@
 #include "launcher/local/report/failure_report.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <ctime>
 #include <string_view>
 
+#include "launcher/os/system/clock_text.h"
 #include "launcher/os/system/formatted.h"
 #include "launcher/os/system/utf8.h"
 #include "launcher/plan/outcome/describe.h"
@@ -27,15 +25,8 @@ double seconds(SystemTime time) {
 }
 
 std::string clock_time(SystemTime time) {
-  const std::time_t whole = std::chrono::system_clock::to_time_t(time);
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count() % 1000;
-  std::tm parts{};
-  ::localtime_r(&whole, &parts);
-  std::array<char, 64> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  std::array<char, 8> fraction{};
-  std::snprintf(fraction.data(), fraction.size(), ".%03d", static_cast<int>(ms));
-  return std::string(text.data()) + fraction.data();
+  return date_text(time) + formatted(".%03d", static_cast<int>(ms));
 }
 
 // Returns the worker's own message, indented. Control characters are replaced, as they would let a worker rewrite the

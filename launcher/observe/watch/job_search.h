@@ -31,8 +31,8 @@ JobScope scope_of_all_users();
 // Sends one line to the ddprun at `socket` and returns its answer; nothing when it ends before it answers.
 std::optional<std::string> ask(const std::string& socket, const std::string& request);
 // Returns the folder in which this process can read the /proc entries of the processes of the ddprun at `socket`, which
-// may run in another PID namespace, as in a container: "/proc", or the /proc in the root folder of that ddprun. "" if
-// there is none.
+// may run in another PID namespace, as in a container: "/proc", or the /proc in the root folder of that ddprun. ""
+// if there is no such folder.
 std::string proc_folder_of(const std::string& socket);
 // Prints that there is no such job, and returns the exit status.
 int refuse_job(const std::string& job, JobScope scope = JobScope::kOwn);

@@ -99,12 +99,12 @@ void StackRequester::begin() {
 }
 
 StackRequester::PendingStacks StackRequester::begin(const WatchedRank& rank) const {
-  PendingStacks asked{.stacks = {.rank = rank.rank, .pid = program_of(rank)}};
-  RankStacks& stacks = asked.stacks;
+  PendingStacks pending{.stacks = {.rank = rank.rank, .pid = program_of(rank)}};
+  RankStacks& stacks = pending.stacks;
   for (const pid_t thread : threads_of(stacks.pid)) stacks.threads.push_back(kernel_state_of(thread));
   if (read_python(stacks)) {
-    asked.next = stacks.threads.size();
-    return asked;
+    pending.next = stacks.threads.size();
+    return pending;
   }
   const auto process = process_state(stacks.pid, /*in_detail=*/false);
   const bool has_page =
@@ -116,40 +116,40 @@ StackRequester::PendingStacks StackRequester::begin(const WatchedRank& rank) con
     stacks.problem = why_no_handler(stacks.pid, signal_);
   } else if (!has_page) {
     stacks.problem = "its program was asked to print its stack";
-    asked.prints = true;
+    pending.prints = true;
     ::syscall(SYS_tgkill, stacks.pid, stacks.pid, signal_);
   }
-  if (!stacks.problem.empty()) asked.next = stacks.threads.size();
-  return asked;
+  if (!stacks.problem.empty()) pending.next = stacks.threads.size();
+  return pending;
 }
 
 void StackRequester::poll() {
   const auto now = EventLoop::Clock::now();
   const auto ranks = ranks_();
   bool waits = false;
-  for (PendingStacks& asked : pending_stacks_) waits = advance(asked, ranks) || waits;
+  for (PendingStacks& pending : pending_stacks_) waits = advance(pending, ranks) || waits;
   const StackRequest& request = requests_.front();
   if (!waits || now - begin_ > request.timeout) return finish();
   timer_.start_in(kStackInterval, [this] { poll(); });
 }
 
 // Returns true while an answer is missing.
-bool StackRequester::advance(PendingStacks& asked, const std::vector<WatchedRank>& ranks) {
-  if (asked.prints) return EventLoop::Clock::now() - begin_ < requests_.front().print_time;
-  const auto rank =
-      std::find_if(ranks.begin(), ranks.end(), [&](const WatchedRank& each) { return each.rank == asked.stacks.rank; });
+bool StackRequester::advance(PendingStacks& pending, const std::vector<WatchedRank>& ranks) {
+  if (pending.prints) return EventLoop::Clock::now() - begin_ < requests_.front().print_time;
+  const auto rank = std::find_if(ranks.begin(), ranks.end(),
+                                 [&](const WatchedRank& each) { return each.rank == pending.stacks.rank; });
   if (rank == ranks.end() || !rank->runs() || rank->page == nullptr) return false;
-  while (asked.next < asked.stacks.threads.size()) {
-    if (!asked.is_waiting) send(asked, *rank->page);
-    if (asked.is_waiting && !take_answer(asked, *rank->page)) return true;
+  while (pending.next < pending.stacks.threads.size()) {
+    if (!pending.is_waiting) send(pending, *rank->page);
+    if (pending.is_waiting && !take_answer(pending, *rank->page)) return true;
   }
   return false;
 }
 
-void StackRequester::send(PendingStacks& asked, const ddp::detail::Page& page) const {
-  ThreadStack& stack = asked.stacks.threads[asked.next];
+void StackRequester::send(PendingStacks& pending, const ddp::detail::Page& page) const {
+  ThreadStack& stack = pending.stacks.threads[pending.next];
   const auto state = process_stat(stack.thread);
-  const bool is_main = stack.thread == asked.stacks.pid;
+  const bool is_main = stack.thread == pending.stacks.pid;
   if (!state || state->state == 'Z' || state->state == 'X') {
     stack.problem = "no stack: it has ended";
   } else if (state->state == 'D' && !is_main) {
@@ -158,25 +158,25 @@ void StackRequester::send(PendingStacks& asked, const ddp::detail::Page& page) c
     stack.problem = "no stack: it blocks signal " + std::to_string(signal_);
   }
   if (!stack.problem.empty()) {
-    ++asked.next;
+    ++pending.next;
     return;
   }
-  asked.answer = ddp::detail::stack_answers(page) + 1;
-  asked.asked_at = EventLoop::Clock::now();
-  asked.is_waiting = true;
-  ::syscall(SYS_tgkill, asked.stacks.pid, stack.thread, signal_);
+  pending.answer = ddp::detail::stack_answers(page) + 1;
+  pending.asked_at = EventLoop::Clock::now();
+  pending.is_waiting = true;
+  ::syscall(SYS_tgkill, pending.stacks.pid, stack.thread, signal_);
 }
 
 // Returns false while the answer is missing.
-bool StackRequester::take_answer(PendingStacks& asked, const ddp::detail::Page& page) {
+bool StackRequester::take_answer(PendingStacks& pending, const ddp::detail::Page& page) {
   const auto now = EventLoop::Clock::now();
-  auto& threads = asked.stacks.threads;
-  auto frames = ddp::detail::read_stack(page, asked.answer);
+  auto& threads = pending.stacks.threads;
+  auto frames = ddp::detail::read_stack(page, pending.answer);
   if (!frames) {
     const bool is_only = threads.size() == 1;
-    if (is_only || now - asked.asked_at < kThreadTimeout) return false;
-    threads[asked.next++].problem = "no stack: it does not answer";
-    asked.is_waiting = false;
+    if (is_only || now - pending.asked_at < kThreadTimeout) return false;
+    threads[pending.next++].problem = "no stack: it does not answer";
+    pending.is_waiting = false;
     return true;
   }
   frames->erase(frames->begin(),
@@ -184,24 +184,25 @@ bool StackRequester::take_answer(PendingStacks& asked, const ddp::detail::Page& 
   const auto thread = static_cast<pid_t>(page.stack.thread.load());
   const auto from =
       std::find_if(threads.begin(), threads.end(), [&](const ThreadStack& each) { return each.thread == thread; });
-  if (from == threads.end() || from - threads.begin() > static_cast<std::ptrdiff_t>(asked.next)) {
-    asked.answer = ddp::detail::stack_answers(page) + 1;
+  if (from == threads.end() || from - threads.begin() > static_cast<std::ptrdiff_t>(pending.next)) {
+    pending.answer = ddp::detail::stack_answers(page) + 1;
     return false;
   }
   from->frames = std::move(*frames);
   from->problem.clear();
   // A thread that was asked before may answer late, in place of this one: then this one is asked again.
-  if (from - threads.begin() == static_cast<std::ptrdiff_t>(asked.next)) ++asked.next;
-  asked.is_waiting = false;
+  if (from - threads.begin() == static_cast<std::ptrdiff_t>(pending.next)) ++pending.next;
+  pending.is_waiting = false;
   return true;
 }
 
 void StackRequester::finish() {
   std::vector<RankStacks> answers;
-  for (PendingStacks& asked : pending_stacks_) {
-    auto& threads = asked.stacks.threads;
-    for (; asked.next < threads.size(); ++asked.next) threads[asked.next].problem = "no stack: it does not answer";
-    answers.push_back(std::move(asked.stacks));
+  for (PendingStacks& pending : pending_stacks_) {
+    auto& threads = pending.stacks.threads;
+    for (; pending.next < threads.size(); ++pending.next)
+      threads[pending.next].problem = "no stack: it does not answer";
+    answers.push_back(std::move(pending.stacks));
   }
   const StackRequest request = std::move(requests_.front());
   requests_.pop_front();

@@ -64,9 +64,9 @@ class StackRequester {
   void begin();
   PendingStacks begin(const WatchedRank& rank) const;
   void poll();
-  bool advance(PendingStacks& asked, const std::vector<WatchedRank>& ranks);
-  bool take_answer(PendingStacks& asked, const ddp::detail::Page& page);
-  void send(PendingStacks& asked, const ddp::detail::Page& page) const;
+  bool advance(PendingStacks& pending, const std::vector<WatchedRank>& ranks);
+  bool take_answer(PendingStacks& pending, const ddp::detail::Page& page);
+  void send(PendingStacks& pending, const ddp::detail::Page& page) const;
   void finish();
 
   EventLoop& loop_;

@@ -18,6 +18,9 @@ namespace {
 using ddp::detail::CollectiveRecord;
 using RankPhase = ddp::progress::Phase;
 
+// As many ranks as a sentence describes.
+constexpr std::size_t kMaxNamedRanks = 4;
+
 // The time for which durations are printed.
 struct Moment {
   std::uint64_t page_clock = 0;
@@ -51,7 +54,6 @@ std::string position_text(const RankView& rank, const Moment& now, const char* s
 
 // The places of all of them, as far as a sentence has room.
 std::string positions_text(const std::vector<const RankView*>& ranks, const Moment& now) {
-  constexpr std::size_t kMaxNamedRanks = 4;
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kMaxNamedRanks); ++i) {
     text += (i == 0 ? "" : "; ") + position_text(*ranks[i], now, rank_ranges({ranks[i]->rank}).c_str());
@@ -162,23 +164,22 @@ Verdict cycle(const std::vector<WaitEdge>& waits, const Moment& now) {
     if (computes && std::find(busy.begin(), busy.end(), wait.missing) == busy.end()) busy.push_back(wait.missing);
   }
   if (busy.size() == 1) return missing(Verdict::Kind::kMissing, busy, waits, now);
-  constexpr std::size_t kMaxNamedRanks = 4;
   const std::vector<WaitEdge> circles = waits_in_circles(waits);
-  std::vector<const RankView*> members;
+  std::set<const RankView*> members;
   std::string places;
   for (const WaitEdge& wait : circles) {
-    if (std::find(members.begin(), members.end(), wait.waiter) != members.end()) continue;
-    members.push_back(wait.waiter);
-    if (members.size() > kMaxNamedRanks) continue;
+    if (!members.insert(wait.waiter).second || members.size() > kMaxNamedRanks) continue;
     places += "; " + rank_ranges({wait.waiter->rank}) + " is in " + collective_text(*wait.call, wait.group->group) +
               ", which " + rank_ranges({wait.missing->rank}) +
               (wait.call->is_message ? " has not answered" : " has not entered");
   }
   std::vector<const RankView*> others;
   for (const WaitEdge& wait : waits) {
-    if (std::find(members.begin(), members.end(), wait.waiter) == members.end()) others.push_back(wait.waiter);
+    if (!members.contains(wait.waiter)) others.push_back(wait.waiter);
   }
-  Verdict verdict{.kind = Verdict::Kind::kCycle, .culprits = ranks_of(members), .waiter = circles.front().waiter->rank};
+  Verdict verdict{.kind = Verdict::Kind::kCycle,
+                  .culprits = ranks_of({members.begin(), members.end()}),
+                  .waiter = circles.front().waiter->rank};
   verdict.sentence = rank_ranges(verdict.culprits) + " wait for each other" + places;
   if (members.size() > kMaxNamedRanks) verdict.sentence += "; and others";
   if (const std::vector<int> rest = ranks_of(others); !rest.empty()) {

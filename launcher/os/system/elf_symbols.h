@@ -44,7 +44,7 @@ struct StackFrame {
 // Names the frames of processes of this user. Each place is looked up once.
 class SymbolNames {
  public:
-  // `proc`: the folder with the entries of the processes; "" if there is none, and all functions are unknown.
+  // `proc`: the folder with the entries of the processes; "" if they cannot be read: then all functions are unknown.
   explicit SymbolNames(std::string proc = "/proc") : proc_(std::move(proc)) {}
 
   // Looks up the processes and addresses for which frames() will be called, in one pass over each file: a file may have

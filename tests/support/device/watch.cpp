@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kFaultyStatus = 97;
 constexpr size_t kMaxLines = 20;
-// A backward pass is over for its caller before LibTorch's threads have let go of its last node: a moment, on a busy
-// machine a long one. What is kept for as long as this is kept.
+// backward() returns before LibTorch's threads have released its last node, on a busy machine long before. Memory that
+// is still held after this time is reported as a leak.
 constexpr std::chrono::seconds kGrace{5};
 constexpr std::chrono::milliseconds kLook{1};
 
